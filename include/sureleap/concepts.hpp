@@ -370,6 +370,7 @@ concept target_model = requires(T& t, verify_batch const& batch) {
 struct hook_context {
     request_view const& request;
     std::span<token_id const> drafted;
+    std::size_t first_token = 0;  ///< of the row: not 0 where ranks have slices of it (ranks/sharded_rows.hpp)
 };
 
 /// Edits a copy of one target row before the transform: penalties, biases, masks (-inf) that drafts need not know

@@ -93,12 +93,27 @@ public:
           listed_(tokens_.size() * options.drafts.listed),
           stop_tokens_(options.max_requests * options.stop_tokens) {}
 
+    /// The same of rows in slices (ranks/sharded_rows.hpp): target and q are this rank's columns of them, all else is
+    /// the same on all ranks. shards: row_shards of these types, over options.drafts.slice.
+    template <class Shards>
+    std::span<verdict const> operator()(engine_arrays<T, Q> const& call, Shards& shards) {
+        return verify(call, [&](logits_rows<T> const& rows) { return shards.of(rows); });
+    }
     /// Throws, with nothing decided, if the arrays do not fit each other or these options, or a setting is out of its
     /// range. What is wrong with the numbers of a row is its request's status. Drafts end at a token that is none of
     /// the vocabulary (status::invalid_draft), and at -1.
     ///
     /// Verdicts are valid until the next call. Those of the arrays in `out` that are there hold the same.
     std::span<verdict const> operator()(engine_arrays<T, Q> const& call) {
+        return verify(call, [](logits_rows<T> const& rows) { return rows; });
+    }
+
+    [[nodiscard]] verifier_options const& options() const noexcept { return options_; }
+
+private:
+    /// `rows_as` makes of the target's rows what accept is handed.
+    template <class RowsAs>
+    std::span<verdict const> verify(engine_arrays<T, Q> const& call, RowsAs const& rows_as) {
         check(call);
         std::size_t const count = count_of(call);
         for (std::size_t r = 0; r < count; ++r) take(call, r);
@@ -111,15 +126,11 @@ public:
         static_cast<void>(admit(schedule_, memory_));
         logits_rows<T> rows{.values = call.target};
         rows.first_rows = std::span{first_rows_}.first(count);
-        accept(rule_, rows, edits_of(call), rng_, memory_);
+        accept(rule_, rows_as(rows), edits_of(call), rng_, memory_);
         auto const verdicts = end_round(schedule_, memory_).verdicts;
         for (std::size_t r = 0; r < count; ++r) give(call.out, r, verdicts[r]);
         return verdicts;
     }
-
-    [[nodiscard]] verifier_options const& options() const noexcept { return options_; }
-
-private:
     /// A rule that reads no q is handed none.
     [[nodiscard]] static given_options drafts_of(Rule const& rule, given_options drafts) noexcept {
         drafts.keeps_q = drafts.keeps_q && traits_of(rule).access == q_access::row;
@@ -131,7 +142,9 @@ private:
     [[nodiscard]] bool reads_q() const noexcept { return drafts_of(rule_, options_.drafts).keeps_q; }
     /// Numbers of a row of q.
     [[nodiscard]] std::size_t row_size() const noexcept {
-        return options_.drafts.listed > 0 ? options_.drafts.listed : vocabulary();
+        given_options const& drafts = options_.drafts;
+        if (drafts.listed > 0) return drafts.listed;
+        return drafts.slice ? drafts.slice.draft_size() : vocabulary();
     }
 
     [[nodiscard]] static std::size_t count_of(engine_arrays<T, Q> const& call) noexcept {

@@ -131,7 +131,8 @@ public:
         }
         if (x == no_token) return reject(r, status::invalid_draft);
         // An argmax was drawn from a one-hot law; recording the softmax instead is a bias of up to 0.34 seen.
-        record(r, x, DraftRule::is_deterministic ? distribution<Q>::one_hot(q.size(), x) : q, c);
+        record(r, x, DraftRule::is_deterministic ? distribution<Q>::one_hot(q.size(), x) : q, c,
+               DraftRule::is_deterministic ? 1.0 : q.probability(x));
         return x;
     }
     /// Records the tree that has grown for request r, each node with the law that it was drawn from. raw(n) is the
@@ -155,11 +156,30 @@ public:
             std::size_t const i = r * shape_.block_size + sizes_[r];
             if (!raw_.empty()) raw_[i] = raw(node);
             auto const parent = from.parent(node);
-            record(r, from.token(node), growth.laws()[static_cast<std::size_t>(parent)], c);
+            auto const& q = growth.laws()[static_cast<std::size_t>(parent)];
+            record(r, from.token(node), q, c, q.probability(from.token(node)));
             parents_[i] = parent;
         }
     }
 
+    /// Appends a token that was drawn elsewhere, from a law of which this rank has a slice: what `q` is recorded for.
+    /// `probability` is the token's, the same on all ranks. Of a tree behind `parent`; of a chain no_node. False, and
+    /// the drafts end, if x is no token, at its cap, or behind a stop token of a chain.
+    bool append_drawn(std::size_t r, token_id x, distribution<Q> const& q, double probability, fixed_probability c,
+                      node_id parent = no_node) noexcept {
+        if (sizes_[r] >= requests_[r].draft_cap(shape_.block_size) || (parent == no_node && has_ended(r))) return false;
+        if (x < 0 || static_cast<std::size_t>(x) >= q.size()) {
+            reject(r, status::invalid_draft);
+            return false;
+        }
+        if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return false;
+        if (!raw_.empty()) {
+            raw_[r * shape_.block_size + sizes_[r]] = static_cast<double>(c) / static_cast<double>(certain);
+        }
+        record(r, x, q, c, probability);
+        if (parent != no_node) parents_[r * shape_.block_size + sizes_[r] - 1] = parent;
+        return true;
+    }
     /// Appends a token that was found rather than drawn (prompt lookup): q is one-hot over the target vocabulary.
     /// False, and the chain ends, if x is no token of it: contexts hold placeholders and ids that only an embedding
     /// knows. So it is if the request's constraint forbids x, and at its floor, its cap or a stop token. A token that
@@ -269,14 +289,14 @@ private:
         if (x < 0 || static_cast<std::size_t>(x) >= vocabulary || !mask(r).allows(x)) return false;
         if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return false;
         if (!raw_.empty()) raw_[r * shape_.block_size + sizes_[r]] = raw;
-        record(r, x, distribution<Q>::one_hot(vocabulary, x), c);
+        record(r, x, distribution<Q>::one_hot(vocabulary, x), c, 1.0);
         return true;
     }
-    void record(std::size_t r, token_id x, distribution<Q> const& q, fixed_probability c) noexcept {
+    void record(std::size_t r, token_id x, distribution<Q> const& q, fixed_probability c, double probability) noexcept {
         SURELEAP_EXPECTS(sizes_[r] < shape_.block_size);
         std::size_t const i = r * shape_.block_size + sizes_[r];
         tokens_[i] = x;
-        token_probabilities_[i] = q.probability(x);
+        token_probabilities_[i] = probability;
         laws_[i] = q;
         if (!parents_.empty()) parents_[i] = static_cast<node_id>(sizes_[r]);
         confidence_[i] = c;

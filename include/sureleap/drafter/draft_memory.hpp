@@ -72,20 +72,32 @@ public:
     [[nodiscard]] distribution<Q> law(std::size_t worker, std::size_t place, std::span<Q const> row,
                                       vocabulary_view map, transform const& how, row_mask const& mask) const noexcept {
         if (row.empty()) return {};
-        if (mask) {
-            std::size_t const vocabulary = map ? map.target_size() : row.size();
-            if (token_id const forced = mask.only(vocabulary); forced != no_token) {
-                return distribution<Q>::one_hot(vocabulary, forced);
-            }
-            auto const kept = rows_[place].first(row.size());
-            if (kept.data() != row.data()) std::copy(row.begin(), row.end(), kept.begin());
-            mask.apply(kept, map);
-            row = kept;
+        std::size_t const vocabulary = map ? map.target_size() : row.size();
+        if (token_id const forced = mask.only(vocabulary); forced != no_token) {
+            return distribution<Q>::one_hot(vocabulary, forced);
         }
+        row = masked(place, row, map, mask);
         return {{row, {}}, how, order_[worker], map, *kernels_, sums_[place].first(row_blocks(row.size()))};
+    }
+    /// What a rank has of q, where each has some of its tokens (ranks/sharded_rows.hpp): `over`, perhaps none.
+    [[nodiscard]] distribution<Q> slice(std::size_t place, std::span<Q const> row, vocabulary_view over,
+                                        double temperature, row_mask const& mask) const noexcept {
+        if (token_id const forced = mask.only(over.target_size()); forced != no_token) {
+            return distribution<Q>::one_hot(over.target_size(), forced);
+        }
+        return distribution<Q>::slice(masked(place, row, over, mask), temperature, over, *kernels_);
     }
 
 private:
+    [[nodiscard]] std::span<Q const> masked(std::size_t place, std::span<Q const> row, vocabulary_view map,
+                                            row_mask const& mask) const noexcept {
+        if (!mask) return row;
+        auto const kept = rows_[place].first(row.size());
+        if (kept.data() != row.data()) std::copy(row.begin(), row.end(), kept.begin());
+        mask.apply(kept, map);
+        return kept;
+    }
+
     std::size_t positions_ = 1;  // of a request that have a place of their own
     row_kernels const* kernels_ = nullptr;
     carved_rows<Q> rows_{};          // by place

@@ -62,6 +62,9 @@ struct given_options {
     bool trees = false;
     bool probabilities = false;  ///< q holds probabilities, which need not add up to 1, and not logits
     std::size_t listed = 0;      ///< n: a row of q has n numbers, of tokens that are listed; all others have q = 0
+    /// The tokens of this rank, where each has a slice of q (ranks/sharded_rows.hpp): a row has so many numbers, or
+    /// lists some of these tokens. Such a q is not truncated.
+    vocabulary_view slice{};
 };
 
 /// Drafts what it is handed. Models drafter. Logits become q by the request's draft settings, as they have to have been
@@ -87,6 +90,10 @@ public:
         if (options.listed > options.vocabulary) {
             fail_with("given_options: listed is ", options.listed,
                       ", expected at most vocabulary = ", options.vocabulary);
+        }
+        if (options.slice && (!options.slice.is_slice() || options.slice.target_size() != options.vocabulary)) {
+            fail_with("given_options: slice is of ", options.slice.target_size(), " tokens, expected a slice of the ",
+                      options.vocabulary, " of the vocabulary");
         }
     }
 
@@ -146,7 +153,11 @@ public:
                 "given_drafts: keeps_q is false, expected the q of drawn trees: this rule tests siblings by it. Hand "
                 "q over, or take a rule that reads none or has argmax_draft");
         }
-        for (std::size_t r = 0; r < requests; ++r) check(r, drawn);
+        for (std::size_t r = 0; r < requests; ++r) check(r, drawn, block.requests());
+        if (options_.slice) {
+            for (std::size_t r = 0; r < requests; ++r) take_slices(r, drawn, block, memory);
+            return;
+        }
         if (options_.trees) {
             for (std::size_t r = 0; r < requests; ++r) draw_tree(r, how, drawn, block, memory);
             return;
@@ -163,7 +174,7 @@ private:
     };
 
     /// Throws unless the draft of request r has the shape that it says.
-    void check(std::size_t r, bool drawn) const {
+    void check(std::size_t r, bool drawn, std::span<request_view const> requests) const {
         given_draft<Q> const& d = drafts_[r];
         std::size_t const l = d.tokens.size();
         if (l > options_.block_size) {
@@ -178,6 +189,13 @@ private:
         if (has_q && is_listed() && (d.listed.rows < l || d.listed.cols != options_.listed)) {
             fail_with("given_drafts: request ", r, " has lists of ", d.listed.rows, " rows of ", d.listed.cols,
                       " tokens, expected ", l, " rows of ", options_.listed);
+        }
+        if (has_q && options_.slice && !options_.probabilities) {
+            transform const q_is = requests[r].settings->draft_transform();
+            if (q_is.truncates() && !q_is.greedy()) {
+                fail_with("given_drafts: request ", r,
+                          " truncates q, which comes in slices, expected a temperature alone");
+            }
         }
         if (!options_.trees) return;
         if (d.found && drawn) {
@@ -195,7 +213,10 @@ private:
         }
     }
     [[nodiscard]] bool is_listed() const noexcept { return options_.listed > 0; }
-    [[nodiscard]] std::size_t row_size() const noexcept { return is_listed() ? options_.listed : options_.vocabulary; }
+    [[nodiscard]] std::size_t row_size() const noexcept {
+        if (is_listed()) return options_.listed;
+        return options_.slice ? options_.slice.draft_size() : options_.vocabulary;
+    }
     [[nodiscard]] bool is_token(token_id x) const noexcept {
         return x >= 0 && static_cast<std::size_t>(x) < options_.vocabulary;
     }
@@ -213,6 +234,37 @@ private:
                 return;
             }
         }
+    }
+    /// Whether q has the tokens is found when the ranks verify them.
+    void take_slices(std::size_t r, bool drawn, draft_block<Q>& block, memory_type const& memory) const noexcept {
+        given_draft<Q> const& d = drafts_[r];
+        request_view const& request = block.requests()[r];
+        double const temperature = options_.probabilities ? 1.0 : request.settings->draft_transform().temperature;
+        for (std::size_t i = 0; i < d.tokens.size() && d.tokens[i] != no_token; ++i) {
+            if (!is_token(d.tokens[i])) {
+                block.reject(r, status::invalid_draft);
+                return;
+            }
+            if (!options_.trees && (!drawn || d.found)) {
+                if (!block.append_found(r, d.tokens[i], options_.vocabulary)) return;
+                continue;
+            }
+            node_id const parent = options_.trees ? d.parents[i] : no_node;
+            auto const mask = mask_behind(request, options_.trees ? path(d, parent, memory.prefix) : block.tokens(r));
+            auto const q = drawn ? slice(r, i, block, memory, temperature, mask)
+                                 : distribution<Q>::one_hot(options_.vocabulary, d.tokens[i]);
+            if (!block.append_drawn(r, d.tokens[i], q, 1.0, certain, parent)) return;
+        }
+    }
+    /// The tokens from the anchor to a node.
+    [[nodiscard]] static std::span<token_id const> path(given_draft<Q> const& d, node_id n,
+                                                        std::span<token_id> out) noexcept {
+        std::size_t depth = 0;
+        for (node_id m = n; m != anchor_node; m = d.parents[static_cast<std::size_t>(m) - 1]) ++depth;
+        for (std::size_t k = depth; k > 0; n = d.parents[static_cast<std::size_t>(n) - 1]) {
+            out[--k] = d.tokens[static_cast<std::size_t>(n) - 1];
+        }
+        return out.first(depth);
     }
     template <class DraftRule>
     void draw_tree(std::size_t r, DraftRule how, bool drawn, draft_block<Q>& block,
@@ -259,6 +311,26 @@ private:
                                       memory_type const& memory, row_mask const& mask) const noexcept {
         std::size_t const worker = block.worker();
         std::size_t const place = memory.rows.place(r, behind);
+        auto const [row, map] = logits(r, i, place, worker, memory);
+        if (is_listed() && row.empty()) return {};
+        transform const how = options_.probabilities ? transform{} : block.requests()[r].settings->draft_transform();
+        return memory.rows.law(worker, place, row, map, how, mask);
+    }
+    /// What this rank has of it.
+    [[nodiscard]] distribution<Q> slice(std::size_t r, std::size_t i, draft_block<Q> const& block,
+                                        memory_type const& memory, double temperature,
+                                        row_mask const& mask) const noexcept {
+        std::size_t const place = memory.rows.place(r, i);
+        auto const [row, map] = logits(r, i, place, block.worker(), memory);
+        return memory.rows.slice(place, row, map ? map : options_.slice, temperature, mask);
+    }
+    /// The row of token i as logits, and what it runs over, if that is a list.
+    struct listed_logits {
+        std::span<Q const> row{};
+        vocabulary_view map{};
+    };
+    [[nodiscard]] listed_logits logits(std::size_t r, std::size_t i, std::size_t place, std::size_t worker,
+                                       memory_type const& memory) const noexcept {
         std::span<Q const> row = drafts_[r].q.row(i);
         vocabulary_view map{};
         if (is_listed()) {
@@ -267,12 +339,10 @@ private:
             row = memory.rows.row(place).first(list.size());
             map = vocabulary_view{list, options_.vocabulary};
         }
-        if (!options_.probabilities) {
-            return memory.rows.law(worker, place, row, map, block.requests()[r].settings->draft_transform(), mask);
-        }
+        if (!options_.probabilities) return {row, map};
         std::span<Q> const kept = memory.rows.row(place).first(row.size());
         std::transform(row.begin(), row.end(), kept.begin(), [](Q x) { return std::log(x); });
-        return memory.rows.law(worker, place, kept, map, transform{}, mask);
+        return {kept, map};
     }
     /// The tokens of a row, ascending, and its numbers likewise at its place. Empty if they are not tokens, each once.
     [[nodiscard]] std::span<token_id const> put_in_order(std::span<token_id const> tokens, std::span<Q const> numbers,

@@ -72,10 +72,11 @@ template <class T>
     return rows.per_request > 0 ? r * rows.per_request : batch.first_row(r);
 }
 
-/// The tree of request r, for rules that judge trees; a chain is one.
+/// The tree of request r, or its first nodes, for rules that judge trees; a chain is one.
 template <class Round>
-tree_scratch const& plant(std::size_t r, std::size_t worker, Round& round) noexcept {
-    auto const drafted = round.batch.drafted(r);
+tree_scratch const& plant(std::size_t r, std::size_t worker, Round& round,
+                          std::size_t most = static_cast<std::size_t>(-1)) noexcept {
+    auto const drafted = round.batch.drafted(r).first(std::min(most, round.batch.length(r)));
     auto const parents = round.block.parents(r);
     draft_tree& tree = round.trees[worker].tree;
     tree.begin(round.batch.requests()[r].anchor);
@@ -85,21 +86,13 @@ tree_scratch const& plant(std::size_t r, std::size_t worker, Round& round) noexc
     return round.trees[worker];
 }
 
-/// What the rule decides about request r, emitted. False: it decided nothing that can be.
-template <class Rule, class T, class Q, class Hook, class Rng>
-[[nodiscard]] bool judge_drafts(std::size_t r, Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
-                                std::size_t worker, round_state<T, Q, Hook>& round) {
-    request_view const& request = round.batch.requests()[r];
+/// What was decided about request r, emitted. False: it cannot be. view.target(n) is the law of row n; target_row(n) the
+/// row as the target gave it.
+template <class View, class Row, class Round>
+[[nodiscard]] bool give_verdict(std::size_t r, decision const& d, View& view, Row const& target_row, Round& round) {
     auto const drafted = round.batch.drafted(r);
-    auto const laws = round.block.laws(r);
-    std::size_t const first = first_row(rows, round.batch, r);
-    bool const trees = traits_of(rule).judges_trees;
-    auto const& memory = round.verifications[worker];
-    using view_type = verification<T, Q, Hook>;
-    view_type view = trees ? view_type{request, laws, rows, first, hook, memory, plant(r, worker, round)}
-                           : view_type{request, drafted, laws, rows, first, hook, memory};
-    decision const d = decide(rule, view, rng);
     if (!d.valid || d.row > drafted.size() || !round.parts.is_token(d.next)) return false;
+    bool const trees = round.parts.rule_is.judges_trees;
     std::size_t accepted = d.row;
     std::span<node_id const> path{};
     if (trees) {
@@ -113,7 +106,8 @@ template <class Rule, class T, class Q, class Hook, class Rng>
         return k == 0 || path.empty() ? k : static_cast<std::size_t>(path[k - 1]);
     };
     // A race needs no sum, but log probabilities do: a normaliser that is not the row's shows here at the latest.
-    for (std::size_t k = 0; request.settings->log_probabilities && k <= accepted; ++k) {
+    bool const reports = round.batch.requests()[r].settings->log_probabilities;
+    for (std::size_t k = 0; reports && k <= accepted; ++k) {
         if (!view.target(row_of(k)).valid()) return false;
     }
     verdict& out = round.verdicts[r];
@@ -125,27 +119,46 @@ template <class Rule, class T, class Q, class Hook, class Rng>
     emit(
         r, d.next, [&](std::size_t k) { return drafted[row_of(k + 1) - 1]; },
         [&](std::size_t k) -> auto const& { return view.target(row_of(k)); },
-        [&](std::size_t k) { return rows.values.row(first + row_of(k)); }, round);
+        [&](std::size_t k) { return target_row(row_of(k)); }, round);
     return true;
 }
 
-/// The verdict on request r of the batch, with the scratch of a worker. It writes what is request r's alone.
-template <class Rule, class T, class Q, class Hook, class Rng>
-void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool given, Hook const& hook, Rng& rng,
-           std::size_t worker, round_state<T, Q, Hook>& round) {
+/// The verdict on request r as long as nothing is decided. False: nothing is to be decided.
+template <class Round>
+[[nodiscard]] bool open_verdict(std::size_t r, pass_stamp const& pass, Round& round) noexcept {
     request_view const& request = round.batch.requests()[r];
-    verdict& out = round.verdicts[r];
     status const drafts = round.block.draft_outcome(r);
+    verdict& out = round.verdicts[r];
     out = {.id = request.id,
            .slot = request.slot,
            .outcome = is_draft_failure(drafts) ? status::ok : drafts,
            .draft_outcome = drafts,
            .drafted = round.block.size(r),
            .verified = round.batch.length(r),
-           .pass = rows.pass.number()};
+           .pass = pass.number()};
     if (round.at.ranks != status::ok) out.outcome = round.at.ranks;
-    if (out.outcome != status::ok) return;
-    if (!given || !judge_drafts(r, rule, rows, hook, rng, worker, round)) out.outcome = status::invalid_target;
+    return out.outcome == status::ok;
+}
+
+/// The verdict on request r of the batch, with the scratch of a worker. It writes what is request r's alone.
+template <class Rule, class T, class Q, class Hook, class Rng>
+void judge(std::size_t r, Rule const& rule, logits_rows<T> const& rows, bool given, Hook const& hook, Rng& rng,
+           std::size_t worker, round_state<T, Q, Hook>& round) {
+    if (!open_verdict(r, rows.pass, round)) return;
+    bool decided = given;
+    if (given) {
+        request_view const& request = round.batch.requests()[r];
+        auto const laws = round.block.laws(r);
+        std::size_t const first = first_row(rows, round.batch, r);
+        auto const& memory = round.verifications[worker];
+        using view_type = verification<T, Q, Hook>;
+        view_type view = traits_of(rule).judges_trees
+                             ? view_type{request, laws, rows, first, hook, memory, plant(r, worker, round)}
+                             : view_type{request, round.batch.drafted(r), laws, rows, first, hook, memory};
+        decision const d = decide(rule, view, rng);
+        decided = give_verdict(r, d, view, [&](std::size_t n) { return rows.values.row(first + n); }, round);
+    }
+    if (!decided) round.verdicts[r].outcome = status::invalid_target;
 }
 
 /// Rows for the batch, of the vocabulary that the drafter speaks of.
@@ -199,20 +212,26 @@ void expect_shape(logits_rows<T> const& rows, verify_batch const& batch, std::si
     }
 }
 
-/// The accept stage, of what fits.
-template <class Rule, class T, class Q, class Hook, class Rng>
-void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
-                 round_memory<T, Q, Hook>& memory) {
-    auto& round = round_access::state(memory);
+/// That the round has come to its accept stage, with this rule.
+template <class Rule, class Round>
+void expect_accept(Rule const& rule, pass_stamp const& pass, Round& round) {
     expect_rule(round.parts, rule, "accept");
     expect_round(round.at.admitted, "accept: there is no batch; call admit, and score what it returns");
     expect_round(
         !round.at.drawn || round.rule == object_of(rule),
         "accept: this is another rule than the one that was drawn for, though of its type; give both stages the "
         "same object");
+    expect_rows(pass, round.batch.requests(), "accept");
+    expect_lent_drafts(round.at.lent_drafts, round.batch.requests(), "accept");
+}
+
+/// The accept stage, of what fits.
+template <class Rule, class T, class Q, class Hook, class Rng>
+void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
+                 round_memory<T, Q, Hook>& memory) {
+    auto& round = round_access::state(memory);
+    expect_accept(rule, rows.pass, round);
     verify_batch const& batch = round.batch;
-    expect_rows(rows.pass, batch.requests(), "accept");
-    expect_lent_drafts(round.at.lent_drafts, batch.requests(), "accept");
     std::size_t const vocabulary = round.parts.target_vocabulary;
     bool const given = rows.values.data != nullptr;
     if (given) expect_shape(rows, batch, vocabulary);

@@ -101,6 +101,22 @@ public:
         return result;
     }
 
+    /// What one rank has of a law: its entries of a row, whose tokens are `over`. Nothing is summed, and sums that are
+    /// asked for are those of these entries alone. Of a greedy law the scale is infinite.
+    [[nodiscard]] static distribution slice(std::span<T const> row, double temperature, vocabulary_view over,
+                                            row_kernels const& kernels) noexcept {
+        bool const greedy = transform{.temperature = temperature}.greedy();
+        distribution result;
+        result.row_ = {detail::weighted_row<T>(row, kernels.get<T>()), {}};
+        result.row_.row().scale_by(greedy ? std::numeric_limits<real>::infinity()
+                                          : static_cast<real>(1.0 / temperature));
+        result.row_.leave_out();
+        result.map_ = over;
+        result.size_ = over.target_size();
+        result.kind_ = kind::dense;
+        return result;
+    }
+
     [[nodiscard]] bool valid() const noexcept { return kind_ != kind::invalid; }
     [[nodiscard]] bool is_one_hot() const noexcept { return kind_ == kind::one_hot; }
     /// Made by one_hot(), without a row.
@@ -268,6 +284,10 @@ public:
 
     /// The row that it was made of; empty for one_hot().
     [[nodiscard]] std::span<T const> logits() const noexcept { return row_.row().logits(); }
+    /// What the row runs over; nothing, if that is the vocabulary.
+    [[nodiscard]] vocabulary_view const& over() const noexcept { return map_; }
+    /// Logits are multiplied with it.
+    [[nodiscard]] real scale() const noexcept { return row_.row().scale(); }
     /// The row, if weights of it are the law's: no map and no truncation; else empty.
     [[nodiscard]] std::span<T const> plain_row() const noexcept {
         return kind_ == kind::dense && !map_ && row_.row().keeps_all() ? row_.row().logits() : std::span<T const>{};

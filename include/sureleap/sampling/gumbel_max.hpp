@@ -200,15 +200,21 @@ public:
     /// those that may beat it. False if a weight is no number, or of no use as one.
     template <class Weights>
     [[nodiscard]] bool visit_some(Weights const& weights, token_id likely) noexcept {
+        return visit_some(weights, likely, 0, weights.size());
+    }
+    /// Of the tokens from `begin`, which begins two groups, to `size`; mapped ones are among them.
+    template <class Weights>
+    [[nodiscard]] bool visit_some(Weights const& weights, token_id likely, std::size_t begin,
+                                  std::size_t size) noexcept {
+        SURELEAP_EXPECTS(begin % (2 * row_group) == 0);
         constexpr std::size_t groups = 2 * philox_lanes;
         places<Weights> const row{weights};
-        std::size_t const size = weights.size();
         if (likely != no_token && !visit_one(weights, static_cast<std::size_t>(likely))) return false;
         philox_bits bits;
         std::array<double, groups> least;
         std::array<std::uint32_t, groups * row_group> some;
         std::size_t place = 0;
-        for (std::size_t first = 0; first < size; first += some.size()) {
+        for (std::size_t first = begin; first < size; first += some.size()) {
             std::size_t const end = row.find(std::min(first + some.size(), size), place, some.size());
             std::size_t const group = first / row_group;
             auto const& [word] = key_counter(key_, static_cast<std::uint32_t>(group / 2));

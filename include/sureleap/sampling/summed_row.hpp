@@ -45,6 +45,8 @@ public:
 
     // ---- how to begin: one of these ----------------------------------------------------------------------------
 
+    /// The sum is somebody else's affair.
+    void leave_out() noexcept { known_ = totals::none; }
     /// Nothing to sum: one entry has it all.
     void make_one() noexcept { total_ = 1.0; }
     /// The weights that a cutoff keeps, which are those of `kept`.

@@ -56,8 +56,8 @@ private:
     bool ascends_ = false;
 };
 
-/// What a row of draft logits runs over: a vocabulary_map, or an ascending list of target ids, in which an id is
-/// searched for; nothing, if the draft speaks the target's vocabulary. A view.
+/// What a row of logits runs over: a vocabulary_map; an ascending list of target ids, in which an id is searched for; a
+/// slice, ids that follow each other; nothing, if the row speaks the target's vocabulary. A view.
 class vocabulary_view {
 public:
     vocabulary_view() = default;
@@ -69,21 +69,36 @@ public:
         : list_(list), target_size_(target_size) {
         SURELEAP_EXPECTS(!list.empty());
     }
-
-    [[nodiscard]] explicit operator bool() const noexcept { return map_ != nullptr || !list_.empty(); }
-    [[nodiscard]] std::size_t draft_size() const noexcept {
-        return map_ != nullptr ? map_->draft_size() : list_.size();
+    /// Tokens first .. first + count - 1 of `target_size`; perhaps none.
+    [[nodiscard]] static vocabulary_view slice(std::size_t first, std::size_t count, std::size_t target_size) noexcept {
+        SURELEAP_EXPECTS(first + count <= target_size);
+        vocabulary_view view;
+        view.first_ = first;
+        view.count_ = count;
+        view.target_size_ = target_size;
+        return view;
     }
+
+    [[nodiscard]] explicit operator bool() const noexcept { return target_size_ > 0; }
+    [[nodiscard]] std::size_t draft_size() const noexcept {
+        return map_ != nullptr ? map_->draft_size() : is_slice() ? count_ : list_.size();
+    }
+    [[nodiscard]] bool is_slice() const noexcept { return map_ == nullptr && list_.empty() && target_size_ > 0; }
     [[nodiscard]] std::size_t target_size() const noexcept { return target_size_; }
     /// The list; empty if it is none.
     [[nodiscard]] std::span<token_id const> list() const noexcept { return list_; }
     [[nodiscard]] bool ascends() const noexcept { return map_ == nullptr || map_->ascends(); }
     [[nodiscard]] token_id to_target(token_id draft) const noexcept {
-        return map_ != nullptr ? map_->to_target(draft) : list_[static_cast<std::size_t>(draft)];
+        if (map_ != nullptr) return map_->to_target(draft);
+        return list_.empty() ? static_cast<token_id>(first_) + draft : list_[static_cast<std::size_t>(draft)];
     }
-    /// O(1) with a map, O(log size) with a list.
+    /// O(1) with a map or a slice, O(log size) with a list.
     [[nodiscard]] token_id to_draft(token_id target) const noexcept {
         if (map_ != nullptr) return map_->to_draft(target);
+        if (list_.empty()) {
+            std::size_t const i = static_cast<std::size_t>(target) - first_;  // below `first_` it becomes large
+            return i < count_ ? static_cast<token_id>(i) : no_token;
+        }
         auto const at = std::lower_bound(list_.begin(), list_.end(), target);
         return at != list_.end() && *at == target ? static_cast<token_id>(at - list_.begin()) : no_token;
     }
@@ -91,6 +106,8 @@ public:
 private:
     vocabulary_map const* map_ = nullptr;
     std::span<token_id const> list_{};
+    std::size_t first_ = 0;  // of a slice
+    std::size_t count_ = 0;
     std::size_t target_size_ = 0;
 };
 

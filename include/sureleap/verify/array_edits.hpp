@@ -22,6 +22,8 @@ SURELEAP_BEGIN_NAMESPACE
 /// Models logits_hook. Request r of the round is the r-th of the arrays, in slot r.
 class array_edits {
 public:
+    static constexpr bool takes_slices = true;
+
     /// Where request r of the call has its own. Views, until the round has ended.
     struct places {
         std::span<std::size_t const> slots{};       ///< [R] of the edits
@@ -43,12 +45,14 @@ public:
     template <class Real>
     void operator()(hook_context const& at, std::span<Real> row) const noexcept {
         std::size_t const s = at_.slots[at.request.slot];
-        if (biases(s)) bias(s, row);
-        if (penalises(s)) penalise(s, at.drafted, row);
+        if (biases(s)) bias(s, at.first_token, row);
+        if (penalises(s)) penalise(s, at, row);
         if (edits_.bitmask == nullptr) return;
         std::size_t const i = at_.first_rows[at.request.slot] + row_behind(at.request.slot, at.drafted);
-        std::span const words{edits_.bitmask + i * edits_.bitmask_stride, mask_words(row.size())};
-        row_mask{token_mask{words}, {}}.apply(row);
+        std::size_t const vocabulary = at.first_token + row.size();
+        std::span const words{edits_.bitmask + i * edits_.bitmask_stride, mask_words(vocabulary)};
+        auto const over = vocabulary_view::slice(at.first_token, row.size(), vocabulary);
+        row_mask{token_mask{words}, {}}.apply(row, at.first_token == 0 ? vocabulary_view{} : over);
     }
 
 private:
@@ -65,39 +69,42 @@ private:
                edits_.presence.value_or(s, 0.0) != 0.0;
     }
     template <class Real>
-    void bias(std::size_t s, std::span<Real> row) const noexcept {
+    void bias(std::size_t s, std::size_t first_token, std::span<Real> row) const noexcept {
         std::size_t const first = s * edits_.bias_stride;
         for (std::size_t i = first; i < first + count_biases(s); ++i) {
             std::int64_t const x = edits_.bias_tokens[i];
             if (x < 0) return;
-            auto const v = static_cast<std::size_t>(x);
+            std::size_t const v = static_cast<std::size_t>(x) - first_token;  // in front of it, it becomes large
             if (v < row.size()) row[v] += static_cast<Real>(edits_.bias[i]);
         }
     }
     template <class Real>
-    void penalise(std::size_t s, std::span<token_id const> drafted, std::span<Real> row) const noexcept {
+    void penalise(std::size_t s, hook_context const& context, std::span<Real> row) const noexcept {
+        std::span<token_id const> const drafted = context.drafted;
+        std::size_t const begin = context.first_token;
+        std::size_t const end = begin + row.size();
         auto const repetition = static_cast<Real>(edits_.repetition.value_or(s, 1.0));
         auto const frequency = static_cast<Real>(edits_.frequency.value_or(s, 0.0));
         auto const presence = static_cast<Real>(edits_.presence.value_or(s, 0.0));
         auto const* const counts = edits_.counts == nullptr ? nullptr : edits_.counts + s * edits_.counts_stride;
         auto const* const prompt = edits_.prompt == nullptr ? nullptr : edits_.prompt + s * edits_.prompt_stride;
         auto const change = [&](std::size_t v, std::ptrdiff_t drafts) {
-            Real l = row[v];
+            Real l = row[v - begin];
             std::ptrdiff_t const count = (counts == nullptr ? 0 : counts[v]) + drafts;
             bool const prompted = prompt != nullptr && (static_cast<std::uint32_t>(prompt[v / 32]) >> v % 32 & 1u) != 0;
             if (count > 0 || prompted) l = l > Real{0} ? l / repetition : l * repetition;
             if (count > 0) l -= frequency * static_cast<Real>(count) + presence;
-            row[v] = l;
+            row[v - begin] = l;
         };
         bool const all = counts != nullptr || prompt != nullptr;
-        for (std::size_t v = 0; v < row.size(); ++v) {
-            std::size_t next = row.size();  // the next token that was drafted
+        for (std::size_t v = begin; v < end; ++v) {
+            std::size_t next = end;  // the next token that was drafted
             for (token_id const x : drafted) {
                 if (static_cast<std::size_t>(x) >= v) next = std::min(next, static_cast<std::size_t>(x));
             }
             for (; all && v < next; ++v) change(v, 0);
             v = next;
-            if (v < row.size()) change(v, std::count(drafted.begin(), drafted.end(), static_cast<token_id>(v)));
+            if (v < end) change(v, std::count(drafted.begin(), drafted.end(), static_cast<token_id>(v)));
         }
     }
     /// The request's row behind these drafts.

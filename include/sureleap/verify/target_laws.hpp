@@ -15,6 +15,7 @@
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/sampling/row_mask.hpp>
+#include <sureleap/sampling/vocabulary_map.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -46,6 +47,12 @@ struct verification_memory {
     std::span<double> sums{};                  ///< [(gamma + 2) row_blocks(V)], of the laws and of a residual
     row_kernels const* kernels = nullptr;
 
+    /// Where row k is copied to, if it is.
+    [[nodiscard]] std::span<row_type> rows_of(std::size_t k) const noexcept {
+        std::size_t const vocabulary = order.size();
+        return rows.empty() ? rows : rows.subspan(k * vocabulary, vocabulary);
+    }
+
     /// `constrained`: rows may have to be masked.
     [[nodiscard]] static verification_memory carve(workspace& ws, std::size_t block_size, std::size_t vocabulary,
                                                    row_kernels const& kernels = native_kernels<row_kernels>(),
@@ -59,6 +66,44 @@ struct verification_memory {
                 &kernels};
     }
 };
+
+/// What p of a row is made of: the one token that it has, or a row of logits.
+template <class Row>
+struct prepared_row {
+    token_id one_hot = no_token;
+    logits_row<Row> row{};
+};
+
+/// `row`, which the target gave behind `drafted`, as the request's edits and masks leave it; in `copied` if something is
+/// changed. `over`: what the row runs over; nothing, if that is the vocabulary. Throws what the hook throws.
+template <class T, class Hook, class Row = typename verification_memory<T, Hook>::row_type>
+[[nodiscard]] prepared_row<Row> prepare_row(request_view const& request, std::span<token_id const> drafted,
+                                            logits_row<T> const& row, vocabulary_view over, Hook const& hook,
+                                            std::span<Row> copied) {
+    using memory = verification_memory<T, Hook>;
+    // Behind a stop token there is no law to read: the text has ended. A rule that draws there gets the stop token once
+    // more, which nobody emits.
+    if (!drafted.empty() && request.settings->stops_at(drafted.back())) return {drafted.back(), {}};
+    row_mask const mask = mask_behind(request, drafted);
+    std::size_t const vocabulary = over ? over.target_size() : row.values.size();
+    if (token_id const forced = mask.only(vocabulary); forced != no_token) return {forced, {}};
+    bool hooked = memory::hooked;
+    if constexpr (memory::spares) hooked = hook.touches(request);
+    if (hooked || mask) {
+        std::transform(row.values.begin(), row.values.end(), copied.begin(),
+                       [](T const& l) { return static_cast<Row>(load(l)); });
+        if (hooked)
+            hook(hook_context{request, drafted, over ? static_cast<std::size_t>(over.to_target(0)) : 0}, copied);
+        mask.apply(copied, over);
+        return {no_token, {copied, {}, {}}};
+    }
+    // Hooked rows are of the compute type, so what is read in place is of it as well.
+    if constexpr (std::is_same_v<Row, T>) {
+        return {no_token, row};
+    } else {
+        return {};
+    }
+}
 
 /// Row k of a request is row first_row + k of the target's, for k = 0 .. l.
 template <class T, class Hook>
@@ -86,45 +131,13 @@ public:
 
 private:
     [[nodiscard]] law made(std::size_t k, std::span<token_id const> drafted, totals how) const {
-        std::size_t const vocabulary = rows_.values.cols;
-        // Behind a stop token there is no law to read: the text has ended. A rule that draws there gets the stop token
-        // once more, which nobody emits.
-        if (!drafted.empty() && request_.settings->stops_at(drafted.back())) {
-            return law::one_hot(vocabulary, drafted.back());
-        }
-        row_mask const mask = mask_behind(request_, drafted);
-        if (token_id const forced = mask.only(vocabulary); forced != no_token) return law::one_hot(vocabulary, forced);
-        bool const hooked = is_hooked();
-        if (hooked || mask) {
-            auto const row = copy(k);
-            if (hooked) hook_(hook_context{request_, drafted}, row);
-            mask.apply(row);
-            return law_of(k, {row, {}}, how);
-        }
-        // Hooked rows are of the compute type, so what is read in place is of it as well.
-        if constexpr (std::is_same_v<typename memory_type::row_type, T>) {
-            return law_of(k, rows_.row(first_row_ + k), how);
-        } else {
-            return {};
-        }
+        auto const read = prepare_row(request_, drafted, rows_.row(first_row_ + k), {}, hook_, memory_.rows_of(k));
+        return read.one_hot != no_token ? law::one_hot(rows_.values.cols, read.one_hot) : law_of(k, read.row, how);
     }
     [[nodiscard]] law law_of(std::size_t k, logits_row<typename memory_type::row_type> const& row,
                              totals how) const noexcept {
         return {row, request_.settings->target_transform(), memory_.order, {}, *memory_.kernels, block_sums(k), how};
     }
-    [[nodiscard]] bool is_hooked() const {
-        if constexpr (memory_type::spares) return hook_.touches(request_);
-        return memory_type::hooked;
-    }
-    // Row k, to be changed.
-    [[nodiscard]] std::span<typename memory_type::row_type> copy(std::size_t k) const noexcept {
-        auto const row = rows_.values.row(first_row_ + k);
-        auto const copied = memory_.rows.subspan(k * row.size(), row.size());
-        std::transform(row.begin(), row.end(), copied.begin(),
-                       [](T const& l) { return static_cast<typename memory_type::row_type>(load(l)); });
-        return copied;
-    }
-
     request_view const& request_;
     logits_rows<T> const& rows_;
     std::size_t first_row_;

@@ -33,62 +33,20 @@ struct tree_scratch {
     }
 };
 
-/// One request's side of the acceptance stage. T: target storage, Q: draft compute type.
-template <class T, class Q, class Hook = no_logits_hook>
-class verification {
+/// What a rule sees of the drafts of one request, and how its draws are named.
+class judged_drafts {
 public:
-    using memory_type = verification_memory<T, Hook>;
-    using law = typename target_laws<T, Hook>::law;
-    using draft_law = distribution<Q>;
-
-    /// Of a chain. Row n of the request is row first_row + n of `rows`. `drafted` holds the l tokens that were
-    /// verified, `recorded` the laws they were drawn from.
-    verification(request_view const& request, std::span<token_id const> drafted, std::span<draft_law const> recorded,
-                 logits_rows<T> const& rows, std::size_t first_row, Hook const& hook,
-                 memory_type const& memory) noexcept
-        : request_(request), drafted_(drafted), recorded_(recorded), laws_(request, rows, first_row, hook, memory) {
-        forget();
-    }
-    /// Of scratch.tree. `recorded` [length()]: what node n + 1 was drawn from, as its eldest sibling was.
-    verification(request_view const& request, std::span<draft_law const> recorded, logits_rows<T> const& rows,
-                 std::size_t first_row, Hook const& hook, memory_type const& memory,
-                 tree_scratch const& scratch) noexcept
-        : request_(request),
-          drafted_(scratch.tree.tokens().subspan(1)),
-          recorded_(recorded),
-          laws_(request, rows, first_row, hook, memory),
-          scratch_(&scratch) {
-        forget();
-    }
+    /// A chain.
+    judged_drafts(request_view const& request, std::span<token_id const> drafted) noexcept
+        : request_(request), drafted_(drafted) {}
+    /// The tree of `scratch`.
+    judged_drafts(request_view const& request, tree_scratch const& scratch) noexcept
+        : request_(request), drafted_(scratch.tree.tokens().subspan(1)), scratch_(&scratch) {}
 
     /// l, the number of drafted tokens to judge.
     [[nodiscard]] std::size_t length() const noexcept { return drafted_.size(); }
     /// x_{k+1}: of a chain the token behind row k, of a tree that of node k + 1.
     [[nodiscard]] token_id token(std::size_t k) const noexcept { return drafted_[k]; }
-    /// q as recorded when the first token behind row n was drawn; of younger siblings see remaining.hpp. Where nothing
-    /// was drafted there is none.
-    [[nodiscard]] draft_law const& draft(std::size_t n) const noexcept {
-        if (scratch_ == nullptr) return recorded_[n];
-        node_id const c = tree().first_child(static_cast<node_id>(n));
-        return c == no_node ? none_ : recorded_[static_cast<std::size_t>(c) - 1];
-    }
-    /// p, the target's transformed law behind row n. It is made at the first call for n. Of its sum as much is made as
-    /// `how` says: all, bounds of it, or nothing (verify/bounded.hpp).
-    // Also for requests that want log probabilities, which need the sum: asking for them must not change what is drawn.
-    [[nodiscard]] law& target(std::size_t n, totals how = totals::exact) {
-        bool& made = laws_.memory().made[n];
-        if (!made) laws_.make(n, before(n), how);
-        made = true;
-        if (how == totals::exact) laws_[n].settle();
-        return laws_[n];
-    }
-    /// No row that was asked for lacks a law, perhaps because the normaliser and the sums that it brought are not its
-    /// own.
-    [[nodiscard]] bool valid() const noexcept {
-        bool all = true;
-        for (std::size_t n = 0; n <= length(); ++n) all = all && (!laws_.memory().made[n] || laws_[n].valid());
-        return all;
-    }
     /// Name of a draw of this block. A chain names that of x_{k+1} by k, a tree by its node: siblings have draws of
     /// their own.
     [[nodiscard]] draw_key key(std::size_t k, purpose use) const noexcept { return block_key(request_, k, use); }
@@ -107,34 +65,25 @@ public:
     }
     /// The first token that was drafted behind row n, or no_token.
     [[nodiscard]] token_id first_drafted(std::size_t n) const noexcept {
-        if (scratch_ == nullptr) return n < length() ? drafted_[n] : no_token;
-        node_id const c = tree().first_child(static_cast<node_id>(n));
-        return c == no_node ? no_token : tree().token(c);
+        std::size_t const k = first_behind(n);
+        return k < length() ? drafted_[k] : no_token;
     }
 
     // ---- of trees ----------------------------------------------------------------------------------------------
 
-    [[nodiscard]] draft_law const& draft(node_id n) const noexcept { return draft(static_cast<std::size_t>(n)); }
-    [[nodiscard]] law& target(node_id n, totals how = totals::exact) {
-        return target(static_cast<std::size_t>(n), how);
-    }
     [[nodiscard]] draw_key key(node_id n, purpose use) const noexcept { return key(static_cast<std::size_t>(n), use); }
     [[nodiscard]] draw_key noise(node_id n) const noexcept { return noise(static_cast<std::size_t>(n)); }
     [[nodiscard]] draft_tree const& tree() const noexcept { return scratch_->tree; }
     /// [length()] scratch: a rule keeps there what it learned of the children that it rejected.
     [[nodiscard]] std::span<rejected_child> rejected() const noexcept { return scratch_->rejected; }
 
-    // ---- scratch -----------------------------------------------------------------------------------------------
-
-    /// At least 2 length() numbers that a rule may use as it likes.
-    [[nodiscard]] std::span<double> scratch() const noexcept { return laws_.memory().joint; }
-    /// Room for the block sums of one row, for draw_residual.
-    [[nodiscard]] std::span<double> block_sums() const noexcept { return laws_.block_sums(laws_.memory().laws.size()); }
-
-private:
-    void forget() noexcept {
-        SURELEAP_EXPECTS(length() < laws_.memory().laws.size());
-        std::fill_n(laws_.memory().made.begin(), length() + 1, false);
+protected:
+    [[nodiscard]] request_view const& request() const noexcept { return request_; }
+    /// Which drafted token is the first behind row n; length() or more if none is.
+    [[nodiscard]] std::size_t first_behind(std::size_t n) const noexcept {
+        if (scratch_ == nullptr) return n;
+        node_id const c = tree().first_child(static_cast<node_id>(n));
+        return c == no_node ? length() : static_cast<std::size_t>(c) - 1;
     }
     [[nodiscard]] std::size_t depth(std::size_t n) const noexcept {
         return scratch_ == nullptr ? n : tree().depth(static_cast<node_id>(n));
@@ -144,11 +93,77 @@ private:
         return scratch_ == nullptr ? drafted_.first(n) : tree().prefix(static_cast<node_id>(n), scratch_->path);
     }
 
+private:
     request_view const& request_;
     std::span<token_id const> drafted_;
+    tree_scratch const* scratch_ = nullptr;
+};
+
+/// One request's side of the acceptance stage. T: target storage, Q: draft compute type.
+template <class T, class Q, class Hook = no_logits_hook>
+class verification : public judged_drafts {
+public:
+    using memory_type = verification_memory<T, Hook>;
+    using law = typename target_laws<T, Hook>::law;
+    using draft_law = distribution<Q>;
+
+    /// Of a chain. Row n of the request is row first_row + n of `rows`. `drafted` holds the l tokens that were
+    /// verified, `recorded` the laws they were drawn from.
+    verification(request_view const& request, std::span<token_id const> drafted, std::span<draft_law const> recorded,
+                 logits_rows<T> const& rows, std::size_t first_row, Hook const& hook,
+                 memory_type const& memory) noexcept
+        : verification({request, drafted}, recorded, {request, rows, first_row, hook, memory}) {}
+    /// Of scratch.tree. `recorded` [length()]: what node n + 1 was drawn from, as its eldest sibling was.
+    verification(request_view const& request, std::span<draft_law const> recorded, logits_rows<T> const& rows,
+                 std::size_t first_row, Hook const& hook, memory_type const& memory,
+                 tree_scratch const& scratch) noexcept
+        : verification({request, scratch}, recorded, {request, rows, first_row, hook, memory}) {}
+
+    /// q as recorded when the first token behind row n was drawn; of younger siblings see remaining.hpp. Where nothing
+    /// was drafted there is none.
+    [[nodiscard]] draft_law const& draft(std::size_t n) const noexcept {
+        std::size_t const k = first_behind(n);
+        return k < length() ? recorded_[k] : none_;
+    }
+    /// p, the target's transformed law behind row n. It is made at the first call for n. Of its sum as much is made as
+    /// `how` says: all, bounds of it, or nothing (verify/bounded.hpp).
+    // Also for requests that want log probabilities, which need the sum: asking for them must not change what is drawn.
+    [[nodiscard]] law& target(std::size_t n, totals how = totals::exact) {
+        bool& made = laws_.memory().made[n];
+        if (!made) laws_.make(n, before(n), how);
+        made = true;
+        if (how == totals::exact) laws_[n].settle();
+        return laws_[n];
+    }
+    [[nodiscard]] draft_law const& draft(node_id n) const noexcept { return draft(static_cast<std::size_t>(n)); }
+    [[nodiscard]] law& target(node_id n, totals how = totals::exact) {
+        return target(static_cast<std::size_t>(n), how);
+    }
+    /// No row that was asked for lacks a law, perhaps because the normaliser and the sums that it brought are not its
+    /// own.
+    [[nodiscard]] bool valid() const noexcept {
+        bool all = true;
+        for (std::size_t n = 0; n <= length(); ++n) all = all && (!laws_.memory().made[n] || laws_[n].valid());
+        return all;
+    }
+
+    // ---- scratch -----------------------------------------------------------------------------------------------
+
+    /// At least 2 length() numbers that a rule may use as it likes.
+    [[nodiscard]] std::span<double> scratch() const noexcept { return laws_.memory().joint; }
+    /// Room for the block sums of one row, for draw_residual.
+    [[nodiscard]] std::span<double> block_sums() const noexcept { return laws_.block_sums(laws_.memory().laws.size()); }
+
+private:
+    verification(judged_drafts const& drafts, std::span<draft_law const> recorded,
+                 target_laws<T, Hook> const& laws) noexcept
+        : judged_drafts(drafts), recorded_(recorded), laws_(laws) {
+        SURELEAP_EXPECTS(length() < laws_.memory().laws.size());
+        std::fill_n(laws_.memory().made.begin(), length() + 1, false);
+    }
+
     std::span<draft_law const> recorded_;
     target_laws<T, Hook> laws_;
-    tree_scratch const* scratch_ = nullptr;
     draft_law none_{};
 };
 

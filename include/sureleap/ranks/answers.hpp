@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT
+//
+// What a rank says to a question, and what all of them make of the answers (questions.hpp). To one question every rank
+// says as many bytes; what it has not got is left open. `say` and `hear` go through the same numbers in the same order.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/ranks/questions.hpp>
+#include <sureleap/ranks/sharded_law.hpp>
+#include <sureleap/ranks/sharded_source.hpp>
+#include <sureleap/ranks/sharded_verification.hpp>
+#include <sureleap/ranks/slice_row.hpp>
+#include <sureleap/ranks/vocabulary_slices.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+namespace detail {
+
+/// Puts numbers into bytes one behind the other, or takes them out.
+class byte_writer {
+public:
+    explicit byte_writer(std::byte* at) noexcept : at_(at) {}
+    template <class X>
+    void put(X const& x) noexcept {
+        std::memcpy(at_, &x, sizeof x);
+        at_ += sizeof x;
+    }
+
+private:
+    std::byte* at_;
+};
+class byte_reader {
+public:
+    explicit byte_reader(std::byte const* at) noexcept : at_(at) {}
+    template <class X>
+    [[nodiscard]] X take() noexcept {
+        X x;
+        std::memcpy(&x, at_, sizeof x);
+        at_ += sizeof x;
+        return x;
+    }
+
+private:
+    std::byte const* at_;
+};
+
+/// The weights of a part's tokens, for a source that draws by them.
+template <class Evaluate>
+class weights_in_part {
+public:
+    weights_in_part(vocabulary_part const& part, Evaluate const& evaluate) noexcept
+        : part_(part), evaluate_(evaluate) {}
+    [[nodiscard]] std::size_t size() const noexcept { return part_.count; }
+    [[nodiscard]] double operator[](token_id i) const noexcept {
+        double weight = 0.0;
+        evaluate_(part_.first + static_cast<std::size_t>(i), std::span(&weight, 1));
+        return weight;
+    }
+    [[nodiscard]] double total() const noexcept {
+        double sum = 0.0;
+        for (std::size_t i = 0; i < size(); ++i) sum += (*this)[static_cast<token_id>(i)];
+        return sum;
+    }
+
+private:
+    vocabulary_part const& part_;
+    Evaluate const& evaluate_;
+};
+
+/// The answers of one rank. P: storage of the target's rows as they are read, Q: of the draft's.
+template <class P, class Q>
+class rank_answers {
+    using request_type = sharded_request<P, Q>;
+    using question = rank_question;
+    using target_real = compute_t<P>;
+    using draft_real = compute_t<Q>;
+    template <class X>
+    using kind_of = typename sharded_row<X>::kind;
+
+public:
+    rank_answers(vocabulary_slices const& slices, std::size_t rank) noexcept : slices_(slices), rank_(rank) {}
+
+    [[nodiscard]] std::size_t bytes_of(request_type const& of, question const& q) const noexcept {
+        std::size_t const rows = of.asked_length + 1;
+        switch (q.what) {
+            case question::kind::laws:
+                return (rows * (sizeof(target_real) + sizeof(double)) +
+                        count_drafts(of, kind_of<Q>::dense) * (sizeof(draft_real) + sizeof(double))) *
+                           slices_.most_parts() +
+                       of.asked_length * (sizeof(target_real) + sizeof(draft_real));
+            case question::kind::modes:
+                return rows * (sizeof(target_real) + sizeof(token_id)) +
+                       count_drafts(of, kind_of<Q>::greedy) * (sizeof(draft_real) + sizeof(token_id));
+            case question::kind::races: return rows * (sizeof(double) + sizeof(token_id));
+            case question::kind::masses: return slices_.most_parts() * sizeof(double);
+            case question::kind::token: return sizeof(token_id);
+            case question::kind::logit: return sizeof(double);
+        }
+        return 0;
+    }
+    /// Most bytes of all questions that a request may ask at once.
+    [[nodiscard]] static std::size_t most_bytes(vocabulary_slices const& slices, std::size_t block_size) noexcept {
+        std::size_t const rows = 2 * block_size + 1;
+        std::size_t const masses = 2 * (block_size + 1);
+        std::size_t const numbers = (2 * rows + masses) * slices.most_parts() + 2 * block_size + 12 * rows;
+        return numbers * sizeof(double);
+    }
+
+    template <class Rng>
+    void say(request_type const& of, question const& q, byte_writer& out, Rng& rng) const {
+        switch (q.what) {
+            case question::kind::laws: return say_laws(of, out);
+            case question::kind::modes: {
+                auto const mode = [&](auto const& row) {
+                    auto const best = row.mode();
+                    out.put(best.top);
+                    out.put(best.token);
+                };
+                for (std::size_t n = 0; n <= of.asked_length; ++n) mode(of.targets[n].row().own);
+                for_each_draft(of, kind_of<Q>::greedy, [&](std::size_t k) { mode(of.drafts[k].row().own); });
+                return;
+            }
+            case question::kind::races:
+                for (std::size_t n = 0; n <= of.asked_length; ++n) {
+                    auto const best = race(of.targets[n].row().own, of.noise[n]);
+                    out.put(best.time);
+                    out.put(best.token);
+                }
+                return;
+            case question::kind::masses:
+                for (std::size_t i = 0; i < slices_.most_parts(); ++i) {
+                    out.put(i < own_parts().size() ? mass(of, q, own_parts()[i]) : 0.0);
+                }
+                return;
+            case question::kind::token: return out.put(own_token(of, q, rng));
+            case question::kind::logit:
+                return out.put(static_cast<double>(q.of_q ? of.drafts[of.first_behind(q.row)].row().own.logit(q.token)
+                                                          : of.targets[q.row].row().own.logit(q.token)));
+        }
+    }
+    void hear(request_type& of, question& q, std::byte const* first, std::size_t size) const noexcept {
+        auto const from = [&](std::size_t rank) { return byte_reader{first + rank * size}; };
+        switch (q.what) {
+            case question::kind::laws: return hear_laws(of, first, size);
+            case question::kind::modes: return hear_modes(of, first, size);
+            case question::kind::races: return hear_races(of, first, size);
+            case question::kind::masses: {
+                q.number = 0.0;
+                for (std::size_t rank = 0; rank < slices_.ranks(); ++rank) {
+                    byte_reader in = from(rank);
+                    for (std::size_t i = 0; i < slices_.parts_of(rank).size(); ++i) {
+                        double const here = in.template take<double>();
+                        q.masses[slices_.first_part(rank) + i] = here;
+                        q.number += here;
+                    }
+                }
+                return;
+            }
+            case question::kind::token: q.token = from(slices_.parts()[q.part].rank).template take<token_id>(); return;
+            case question::kind::logit: q.number = from(slices_.owner(q.token)).template take<double>(); return;
+        }
+    }
+
+    /// Once the laws are known: drafts end before a token that its q does not have, as they do where one rank has all
+    /// of q.
+    static void shorten(request_type& of) noexcept {
+        for (std::size_t k = 0; of.reads_q && !of.bad_drafts && k < of.length; ++k) {
+            auto const& q = of.drafts[of.first_behind(of.drafted.row(k))];
+            bool const is_greedy = q.row().is == kind_of<Q>::greedy;
+            if (q.row().is == kind_of<Q>::one_hot || !(is_greedy ? q.row().has_mode : q.row().is_summed)) continue;
+            bool const has_it = is_greedy ? q.row().mode == of.drafted.tokens[k]
+                                          : of.draft_logits[k] > -std::numeric_limits<draft_real>::infinity();
+            if (has_it && !q.is_known_invalid()) continue;
+            of.length = k;
+            of.bad_drafts = true;
+        }
+    }
+
+private:
+    [[nodiscard]] std::span<vocabulary_part const> own_parts() const noexcept { return slices_.parts_of(rank_); }
+    [[nodiscard]] bool owns(token_id v) const noexcept { return slices_.owner(v) == rank_; }
+
+    /// Rows of q that are read, and of that kind: one for all that was drafted behind a row of p.
+    template <class Visit>
+    static void for_each_draft(request_type const& of, kind_of<Q> which, Visit const& visit) {
+        for (std::size_t k = 0; of.reads_q && k < of.asked_length; ++k) {
+            if (of.is_first_behind(k) && of.drafts[k].row().is == which) visit(k);
+        }
+    }
+    [[nodiscard]] static std::size_t count_drafts(request_type const& of, kind_of<Q> which) noexcept {
+        std::size_t count = 0;
+        for_each_draft(of, which, [&](std::size_t) { ++count; });
+        return count;
+    }
+
+    // Sums of all rows, p's first, and the logits of the drafted tokens.
+    void say_laws(request_type const& of, byte_writer& out) const noexcept {
+        auto const sums = [&](auto const& row) {
+            for (std::size_t i = 0; i < slices_.most_parts(); ++i) {
+                using part_type = std::remove_cvref_t<decltype(row.sum(own_parts()[0]))>;
+                part_type const here = i < own_parts().size() ? row.sum(own_parts()[i]) : part_type{};
+                out.put(here.top);
+                out.put(here.sum);
+            }
+        };
+        for (std::size_t n = 0; n <= of.asked_length; ++n) sums(of.targets[n].row().own);
+        for_each_draft(of, kind_of<Q>::dense, [&](std::size_t k) { sums(of.drafts[k].row().own); });
+        for (std::size_t k = 0; k < of.asked_length; ++k) {
+            token_id const x = of.drafted.tokens[k];
+            std::size_t const n = of.drafted.row(k);
+            out.put(owns(x) ? of.targets[n].row().own.logit(x) : target_real(0));
+            bool const has_q = of.reads_q && owns(x);
+            out.put(has_q ? of.drafts[of.first_behind(n)].row().own.logit(x) : draft_real(0));
+        }
+    }
+    void hear_laws(request_type& of, std::byte const* first, std::size_t size) const noexcept {
+        std::size_t at = 0;
+        auto const sums = [&](auto& row) {
+            using real = std::remove_cvref_t<decltype(row.top)>;
+            std::size_t const step = sizeof(real) + sizeof(double);
+            auto const of_part = [&](std::size_t i) {
+                std::size_t const rank = slices_.parts()[i].rank;
+                byte_reader in{first + rank * size + at + (i - slices_.first_part(rank)) * step};
+                real const top = in.template take<real>();
+                return part_sum<real>{top, in.template take<double>()};
+            };
+            combine(row, of_part);
+            at += step * slices_.most_parts();
+        };
+        for (std::size_t n = 0; n <= of.asked_length; ++n) sums(of.targets[n].row());
+        for_each_draft(of, kind_of<Q>::dense, [&](std::size_t k) { sums(of.drafts[k].row()); });
+        for (std::size_t k = 0; k < of.asked_length; ++k) {
+            byte_reader in{first + slices_.owner(of.drafted.tokens[k]) * size + at};
+            of.target_logits[k] = in.template take<target_real>();
+            of.draft_logits[k] = in.template take<draft_real>();
+            at += sizeof(target_real) + sizeof(draft_real);
+        }
+    }
+    /// A row's largest logit, and its sums relative to it, in the order of parts.
+    template <class X, class OfPart>
+    void combine(sharded_row<X>& row, OfPart const& of_part) const noexcept {
+        using real = compute_t<X>;
+        row.is_summed = true;
+        row.total = 0.0;
+        row.top = -std::numeric_limits<real>::infinity();
+        bool is_law = true;
+        for (std::size_t i = 0; i < slices_.parts().size(); ++i) {
+            real const top = of_part(i).top;
+            is_law = is_law && !std::isnan(top);
+            row.top = std::max(row.top, top);
+        }
+        if (!is_law || !std::isfinite(row.top)) return;
+        for (std::size_t i = 0; i < slices_.parts().size(); ++i) {
+            auto const part = of_part(i);
+            double const below = static_cast<double>(part.top) - static_cast<double>(row.top);
+            row.sums[i] = part.sum > 0.0 ? part.sum * std::exp(below * static_cast<double>(row.own.scale())) : 0.0;
+            row.total += row.sums[i];
+        }
+        row.own.shift_by(row.top);
+    }
+    void hear_modes(request_type& of, std::byte const* first, std::size_t size) const noexcept {
+        std::size_t at = 0;
+        auto const mode = [&](auto& row) {
+            using real = std::remove_cvref_t<decltype(row.top)>;
+            slice_mode<real> best{};
+            bool is_law = true;
+            for (std::size_t rank = 0; rank < slices_.ranks(); ++rank) {
+                byte_reader in{first + rank * size + at};
+                auto const top = in.template take<real>();
+                auto const token = in.template take<token_id>();
+                is_law = is_law && !std::isnan(top);
+                if (top > best.top) best = {top, token};  // of equals the lower rank, whose tokens come first
+            }
+            at += sizeof(real) + sizeof(token_id);
+            if (row.is != std::remove_cvref_t<decltype(row)>::kind::greedy) return;
+            row.has_mode = true;
+            row.mode = is_law ? best.token : no_token;
+        };
+        for (std::size_t n = 0; n <= of.asked_length; ++n) mode(of.targets[n].row());
+        for_each_draft(of, kind_of<Q>::greedy, [&](std::size_t k) { mode(of.drafts[k].row()); });
+    }
+    void hear_races(request_type& of, std::byte const* first, std::size_t size) const noexcept {
+        for (std::size_t n = 0; n <= of.asked_length; ++n) {
+            race_winner best{};
+            bool is_law = true;
+            for (std::size_t rank = 0; rank < slices_.ranks(); ++rank) {
+                byte_reader in{first + rank * size + n * (sizeof(double) + sizeof(token_id))};
+                auto const time = in.template take<double>();
+                auto const token = in.template take<token_id>();
+                is_law = is_law && !std::isnan(time);
+                if (time < best.time) best = {time, token};
+            }
+            of.targets[n].row().has_winner = true;
+            of.targets[n].row().winner = is_law ? best.token : no_token;
+        }
+    }
+    [[nodiscard]] race_winner race(slice_row<P> const& row, draw_key const& key) const noexcept {
+        race_winner best{};
+        for (vocabulary_part const& part : own_parts()) {
+            auto const here = row.race(part, key);
+            if (std::isnan(here.time)) return here;
+            if (here.time < best.time) best = here;
+        }
+        return best;
+    }
+
+    // ---- what is left of p, in the slice -----------------------------------------------------------------------
+
+    [[nodiscard]] double mass(request_type const& of, question const& q, vocabulary_part const& part) const noexcept {
+        if (q.of_q) {
+            auto const& row = of.drafts[of.first_behind(q.row)].row();
+            return left_in_slice<Q, Q>{.p = row.own, .a = 1.0 / row.total, .rejected = q.rejected}.mass(part);
+        }
+        return left(of, q).mass(part);
+    }
+    [[nodiscard]] left_in_slice<P, Q> left(request_type const& of, question const& q) const noexcept {
+        auto const& p = of.targets[q.row].row();
+        left_in_slice<P, Q> rest{.p = p.own, .a = q.a / p.total, .rejected = q.rejected};
+        std::size_t const k = of.first_behind(q.row);
+        if (q.b == 0.0 || !of.reads_q || k >= of.length) return rest;
+        auto const& drafted = of.drafts[k].row();
+        if (drafted.is == kind_of<Q>::one_hot) {
+            rest.chosen = drafted.mode;
+            rest.b = q.b;
+        } else {
+            rest.q = &drafted.own;
+            rest.b = q.b / drafted.total;
+        }
+        return rest;
+    }
+    template <class Rng>
+    [[nodiscard]] token_id own_token(request_type const& of, question const& q, Rng& rng) const {
+        vocabulary_part const& part = slices_.parts()[q.part];
+        if (part.rank != rank_) return no_token;
+        auto const find = [&](auto const& weights, double mass) {
+            auto const evaluate = [&](std::size_t v, std::span<double> out) { weights.evaluate(v, out); };
+            if (!std::isnan(q.within)) return find_in_part<target_real>(part, q.within, mass, evaluate);
+            weights_in_part const inside{part, evaluate};
+            token_id const i = rng.categorical(key_in_part(q.key), inside);
+            return i == no_token ? no_token : static_cast<token_id>(part.first) + i;
+        };
+        if (q.of_rest) return find(left(of, q), q.mass);
+        auto const& p = of.targets[q.row].row();
+        return find(left_in_slice<P, Q>{.p = p.own}, q.mass);
+    }
+
+    vocabulary_slices const& slices_;
+    std::size_t rank_;
+};
+
+}  // namespace detail
+SURELEAP_END_NAMESPACE

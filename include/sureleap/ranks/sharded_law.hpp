@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+//
+// A law whose row lies in slices on several ranks. To a rule it is what `distribution` is.
+// Where it has to know what other ranks hold, it asks (questions.hpp).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/ranks/questions.hpp>
+#include <sureleap/ranks/slice_row.hpp>
+#include <sureleap/verify/draft_tree.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+namespace detail {
+
+/// The drafted tokens of a request, each in its place.
+struct drafted_places {
+    std::span<token_id const> tokens{};
+    std::span<node_id const> parents{};  ///< of a tree; empty: a chain
+
+    [[nodiscard]] std::size_t row(std::size_t k) const noexcept {
+        return parents.empty() ? k : static_cast<std::size_t>(parents[k]);
+    }
+    /// Which of them is x behind row n; their number if none is.
+    [[nodiscard]] std::size_t find(std::size_t n, token_id x) const noexcept {
+        std::size_t k = parents.empty() ? n : 0;
+        std::size_t const end = parents.empty() ? std::min(n + 1, tokens.size()) : tokens.size();
+        for (; k < end; ++k) {
+            if (tokens[k] == x && row(k) == n) return k;
+        }
+        return tokens.size();
+    }
+};
+
+/// What ranks know together of a row.
+template <class T>
+struct sharded_row {
+    using real = compute_t<T>;
+    enum class kind : std::uint8_t {
+        none,     ///< there is no law
+        one_hot,  ///< at `mode`, without a row
+        greedy,   ///< at the first largest logit
+        dense,
+    };
+
+    kind is = kind::none;
+    bool is_draft = false;
+    bool is_summed = false;  ///< top, sums, total, logits
+    bool has_mode = false;
+    bool has_winner = false;
+    std::uint32_t index = 0;  ///< n
+    slice_row<T> own{};
+    token_id mode = no_token;
+    token_id winner = no_token;
+    real top = 0;
+    double total = 0.0;
+    std::span<double> sums{};  ///< [parts] of exp((logit - top) scale)
+    std::span<real> logits{};  ///< [gamma] of drafted token k, if it is behind this row
+};
+
+}  // namespace detail
+
+/// Precondition of every question: the rule runs on all ranks alike.
+template <class T>
+class sharded_law {
+public:
+    using value_type = T;
+    using weight_type = double;
+    using row_type = detail::sharded_row<T>;
+
+    sharded_law() = default;
+    sharded_law(row_type const& row, std::size_t vocabulary, detail::rank_questions& questions,
+                detail::drafted_places const& drafted) noexcept
+        : row_(row), vocabulary_(vocabulary), questions_(&questions), drafted_(&drafted) {}
+
+    [[nodiscard]] row_type const& row() const noexcept { return row_; }
+    [[nodiscard]] row_type& row() noexcept { return row_; }
+    [[nodiscard]] detail::rank_questions& questions() const noexcept { return *questions_; }
+
+    [[nodiscard]] std::size_t size() const noexcept { return vocabulary_; }
+    [[nodiscard]] bool is_one_hot() const noexcept { return row_.is == kind::one_hot || row_.is == kind::greedy; }
+    [[nodiscard]] static constexpr bool is_settled() noexcept { return true; }
+    /// True as long as nobody knows.
+    [[nodiscard]] bool valid() const noexcept {
+        if (row_.is == kind::dense) return !is_summed() || is_law();
+        if (row_.is == kind::greedy) return !has_mode() || row_.mode != no_token;
+        return row_.is == kind::one_hot;
+    }
+    /// It is known that there is no law.
+    [[nodiscard]] bool is_known_invalid() const noexcept {
+        if (row_.is == kind::none) return true;
+        if (row_.is == kind::greedy) return row_.has_mode && row_.mode == no_token;
+        if (row_.is == kind::one_hot) return false;
+        return (row_.is_summed && !is_law()) || (row_.has_winner && row_.winner == no_token);
+    }
+    /// The weight of token v; of one that was drafted behind this row without an exchange of its own.
+    [[nodiscard]] double operator[](token_id v) const noexcept {
+        if (is_one_hot()) return v == mode() ? 1.0 : 0.0;
+        if (!is_summed()) return 0.0;
+        return std::exp(exponent(v));
+    }
+    [[nodiscard]] double total() const noexcept {
+        if (row_.is != kind::dense) return 1.0;
+        return is_summed() ? row_.total : 1.0;
+    }
+    [[nodiscard]] double probability(token_id v) const noexcept { return (*this)[v] / total(); }
+    [[nodiscard]] double log_probability(token_id v) const noexcept {
+        if (is_one_hot()) return v == mode() ? 0.0 : -std::numeric_limits<double>::infinity();
+        return is_summed() ? exponent(v) - std::log(row_.total) : 0.0;
+    }
+    /// Of a law at temperature 0. The first largest logit; no_token as long as nobody knows.
+    [[nodiscard]] token_id mode() const noexcept {
+        if (row_.is != kind::one_hot) static_cast<void>(has_mode());
+        return row_.mode;
+    }
+
+private:
+    using kind = typename row_type::kind;
+    using question = detail::rank_question;
+
+    [[nodiscard]] bool is_law() const noexcept {
+        return row_.total > 0.0 && row_.total < std::numeric_limits<double>::infinity();
+    }
+    [[nodiscard]] bool is_summed() const noexcept {
+        if (row_.is_summed) return true;
+        static_cast<void>(questions_->ask({.what = question::kind::laws}));
+        questions_->stop();
+        return false;
+    }
+    [[nodiscard]] bool has_mode() const noexcept {
+        if (row_.has_mode) return true;
+        static_cast<void>(questions_->ask({.what = question::kind::modes}));
+        questions_->stop();
+        return false;
+    }
+    [[nodiscard]] double exponent(token_id v) const noexcept {
+        std::size_t const k = drafted_->find(row_.index, v);
+        double logit = 0.0;
+        if (k < drafted_->tokens.size()) {
+            logit = static_cast<double>(row_.logits[k]);
+        } else {
+            auto const* const known =
+                questions_->ask({.what = question::kind::logit, .of_q = row_.is_draft, .row = row_.index, .token = v});
+            if (known == nullptr) return 0.0;
+            logit = known->number;
+        }
+        return (logit - static_cast<double>(row_.top)) * static_cast<double>(row_.own.scale());
+    }
+
+    row_type row_{};
+    std::size_t vocabulary_ = 0;
+    detail::rank_questions* questions_ = nullptr;
+    detail::drafted_places const* drafted_ = nullptr;
+};
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: MIT
+//
+// The accept stage over rows that lie in slices on several ranks: every rank hands over its own columns of the target's
+// rows, and all of them come to the same verdicts. No row is gathered.
+//
+//     vocabulary_slices const slices = vocabulary_slices::even(V, ranks.size());
+//     row_shards<float, mpi_ranks> shards{ranks, slices, {.max_requests = 64, .block_size = gamma}};
+//     ...
+//     accept(rule, shards.of(own_columns), no_logits_hook{}, rng, memory);
+//
+// The ranks run the same rounds, of the same requests with the same drafts (rank_consensus). A drafter records its own
+// columns of q (draft_block::append_drawn). Any rule takes part as it is (questions.hpp). Exchanges of a round, however
+// many requests and drafts it has:
+//
+//     greedy_match, keyed_coupling       1: the largest logit of each rank, or the winner of its race
+//     target_match                       2: sums of parts; the token of each row
+//     token_rejection                    3: sums of parts, with p and q of the drafts; masses of the residual; the token
+//     block_verification                 3: the same, masses for every prefix at once
+//     recursive_rejection and the like   2 or 3, and one for each rejected child of the request that has most of them
+//
+// What is exchanged of a row is some 12 bytes for each part of its vocabulary.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <sureleap/concepts.hpp>
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
+#include <sureleap/core/executor.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/core/workspace.hpp>
+#include <sureleap/detail/kernel/native.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
+#include <sureleap/ranks/answers.hpp>
+#include <sureleap/ranks/questions.hpp>
+#include <sureleap/ranks/rank_consensus.hpp>
+#include <sureleap/ranks/sharded_draws.hpp>
+#include <sureleap/ranks/sharded_law.hpp>
+#include <sureleap/ranks/sharded_source.hpp>
+#include <sureleap/ranks/sharded_verification.hpp>
+#include <sureleap/ranks/slice_row.hpp>
+#include <sureleap/ranks/vocabulary_slices.hpp>
+#include <sureleap/round/judge.hpp>
+#include <sureleap/round/memory.hpp>
+#include <sureleap/sampling/vocabulary_map.hpp>
+#include <sureleap/verify/target_laws.hpp>
+#include <sureleap/verify/verification.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+
+/// The same on all ranks, but for what is a rank's own.
+struct row_shards_options {
+    std::size_t max_requests = 1;          ///< of a round
+    std::size_t block_size = 0;            ///< gamma, most drafted tokens of a request
+    bool constrained = false;              ///< requests may have constraints or min_new_tokens, as round_limits says
+    row_kernels const* kernels = nullptr;  ///< null: the best that this machine runs
+    executor_ref executor{};               ///< own: threads that share the passes over the slice
+};
+
+template <class T, communicator Ranks, class Q, class Hook>
+class row_shards;
+
+/// The columns of one rank, for accept. A view.
+template <class T, communicator Ranks, class Q, class Hook>
+struct sharded_rows {
+    using value_type = T;
+    logits_rows<T> own{};  ///< [rows, tokens of the slice]
+    row_shards<T, Ranks, Q, Hook>& shards;
+};
+
+namespace detail {
+
+/// In the place of a row that nobody has.
+struct no_whole_row {};
+
+/// Log p of x, where p lies in slices.
+template <class T>
+[[nodiscard]] double log_probabilities_of(request_settings const&, sharded_law<T> const& p, no_whole_row, token_id x,
+                                          row_kernels const&, std::span<token_log_probability>,
+                                          std::uint32_t&) noexcept {
+    return p.log_probability(x);
+}
+
+}  // namespace detail
+
+/// What a rank keeps for the accept stage of rounds whose rows lie in slices. T: storage of the target's logits, Q: of
+/// the draft's, Hook: the logits hook of the rounds, which says `static constexpr bool takes_slices = true`: it edits
+/// tokens hook_context::first_token and on.
+///
+/// Allocates when it is made, and never again. A round passes over all rows of the slice, and over those of the
+/// residuals: O(R gamma V / ranks).
+template <class T, communicator Ranks, class Q = compute_t<T>, class Hook = no_logits_hook>
+class row_shards {
+    static_assert(
+        [] {
+            if constexpr (std::is_same_v<Hook, no_logits_hook>) {
+                return true;
+            } else {
+                return requires { requires Hook::takes_slices; };
+            }
+        }(),
+        "row_shards: this hook edits whole rows. Let it edit the tokens from hook_context::first_token on, and say "
+        "static constexpr bool takes_slices = true");
+
+    using row_type = typename verification_memory<T, Hook>::row_type;
+    using request_type = detail::sharded_request<row_type, Q>;
+    using answers_type = detail::rank_answers<row_type, Q>;
+    using question = detail::rank_question;
+    using target_real = compute_t<row_type>;
+    using draft_real = compute_t<Q>;
+
+public:
+    /// `ranks` must outlive it. Throws if the slices are not one for each rank.
+    row_shards(Ranks& ranks, vocabulary_slices slices, row_shards_options const& options)
+        : ranks_(ranks), slices_(std::move(slices)), options_(options) {
+        if (slices_.ranks() != ranks.size()) {
+            fail_with("row_shards: there are ", slices_.ranks(), " slices, expected one for each of the ", ranks.size(),
+                      " ranks");
+        }
+        if (options.max_requests == 0) fail_with("row_shards: max_requests is 0, expected at least 1");
+        if (options_.kernels == nullptr) options_.kernels = &native_kernels<row_kernels>();
+        workspace sizer;
+        carve(sizer);
+        memory_.resize(sizer.used());
+        workspace ws{memory_};
+        carve(ws);
+        own_.resize(most_bytes(slices_, options_));
+        all_.resize(own_.size() * ranks.size());
+    }
+    row_shards(row_shards const&) = delete;
+    row_shards& operator=(row_shards const&) = delete;
+
+    [[nodiscard]] vocabulary_slices const& slices() const noexcept { return slices_; }
+    [[nodiscard]] std::size_t rank() const noexcept { return ranks_.rank(); }
+    /// What accept is handed: rows of this rank's tokens.
+    [[nodiscard]] sharded_rows<T, Ranks, Q, Hook> of(logits_rows<T> const& own_columns) noexcept {
+        return {own_columns, *this};
+    }
+    /// Most bytes that a rank sends in one exchange, for the communicator's own limit.
+    [[nodiscard]] static std::size_t most_bytes(vocabulary_slices const& slices, row_shards_options const& options) {
+        return sizeof(header) + options.max_requests * answers_type::most_bytes(slices, options.block_size);
+    }
+
+    /// Used by accept: there is room for rounds of these sizes.
+    void expect_room(round_sizes const& sizes) const {
+        if (sizes.max_requests <= options_.max_requests && sizes.block_size <= options_.block_size) return;
+        fail_with("row_shards: made for ", options_.max_requests, " requests with ", options_.block_size,
+                  " drafts each, expected at least ", sizes.max_requests, " and ", sizes.block_size,
+                  ", as the round_memory has");
+    }
+    /// Used by accept.
+    template <class Rule, class Rng>
+    void judge(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
+               detail::round_state<T, Q, Hook>& round) {
+        std::size_t const requests = round.batch.requests().size();
+        std::exception_ptr failure;
+        for (std::size_t r = 0; r < requests; ++r) {
+            requests_[r].open = detail::open_verdict(r, rows.pass, round);
+            if (!requests_[r].open) continue;
+            prepare(r, round);
+#if SURELEAP_EXCEPTIONS
+            try {
+                read_targets(r, rows, hook, round);
+            } catch (...) {
+                if (!failure) failure = std::current_exception();
+            }
+#else
+            read_targets(r, rows, hook, round);
+#endif
+        }
+        while (decide_all(requests, rule, rng, round) || failure) {
+            status const how = exchange(requests, rng, failure != nullptr);
+            // Nobody has emitted anything: others end the round, and this rank says what happened.
+#if SURELEAP_EXCEPTIONS
+            if (failure) std::rethrow_exception(failure);
+#endif
+            if (how == status::ok) continue;
+            for (std::size_t r = 0; r < requests; ++r) {
+                if (requests_[r].open || how == status::ranks_lost) void_verdict(r, how, round);
+            }
+            return;
+        }
+    }
+
+private:
+    struct header {
+        std::uint64_t questions = 0;  // a checksum of what is asked
+        std::uint64_t failed = 0;     // the rank's hook threw
+    };
+
+    void carve(workspace& ws) noexcept {
+        std::size_t const parts = slices_.parts().size();
+        requests_ = ws.take<request_type>(options_.max_requests);
+        for (std::size_t r = 0; r < options_.max_requests; ++r) {
+            request_type one(ws, options_.block_size, parts);
+            if (!ws.counting()) requests_[r] = one;
+        }
+        bool const copies = verification_memory<T, Hook>::hooked || options_.constrained;
+        copies_ = ws.take<row_type>(copies ? options_.max_requests * (options_.block_size + 1) : 0, own_size());
+        offsets_ = ws.take<std::size_t>(options_.max_requests + 1);
+    }
+    [[nodiscard]] std::size_t own_size() const noexcept { return slices_.size(ranks_.rank()); }
+
+    // ---- a request ---------------------------------------------------------------------------------------------
+
+    /// The laws of request r before anything is known of their rows.
+    void prepare(std::size_t r, detail::round_state<T, Q, Hook>& round) {
+        request_view const& request = round.batch.requests()[r];
+        request_settings const& settings = *request.settings;
+        transform const how = settings.target_transform();
+        if (settings.log_probabilities &&
+            (settings.raw_log_probabilities || settings.ranks || settings.top_log_probabilities > 0 || how.greedy())) {
+            fail_with("row_shards: request ", r,
+                      " asks for log-probabilities of rows as they came, for ranks or for the likeliest tokens, "
+                      "expected log p of emitted tokens alone, at a temperature above 0: no rank has a whole row");
+        }
+        if (how.truncates() && !how.greedy()) {
+            fail_with("row_shards: request ", r, " truncates p (top_k, top_p, min_p), expected a temperature alone");
+        }
+        request_type& of = requests_[r];
+        of.questions.begin();
+        of.length = of.asked_length = round.batch.length(r);
+        of.bad_drafts = false;
+        of.reads_q = round.parts.rule_is.access == q_access::row;
+        of.drafted = {round.batch.drafted(r), round.block.parents(r)};
+        if (!of.drafted.parents.empty()) of.drafted.parents = of.drafted.parents.first(of.length);
+        std::size_t const vocabulary = slices_.vocabulary();
+        for (std::size_t n = 0; n <= of.length; ++n) {
+            detail::sharded_row<row_type> row{};
+            row.index = static_cast<std::uint32_t>(n);
+            row.is = how.greedy() ? kind_of<row_type>::greedy : kind_of<row_type>::dense;
+            row.sums = of.target_sums[n];
+            row.logits = of.target_logits;
+            of.targets[n] = sharded_law<row_type>(row, vocabulary, of.questions, of.drafted);
+        }
+        auto const laws = round.block.laws(r);
+        for (std::size_t k = 0; of.reads_q && k < of.length; ++k) {
+            distribution<Q> const& q = laws[k];
+            detail::sharded_row<Q> row{};
+            row.index = static_cast<std::uint32_t>(of.drafted.row(k));
+            row.is_draft = true;
+            row.sums = of.draft_sums[k];
+            row.logits = of.draft_logits;
+            bool const chosen = round.parts.rule_is.draft_rule == drawn_by::argmax;
+            if (chosen || q.is_one_hot()) {
+                row.is = kind_of<Q>::one_hot;
+                row.mode = chosen ? of.drafted.tokens[k] : q.mode();
+            } else {
+                row.is = std::isfinite(q.scale()) ? kind_of<Q>::dense : kind_of<Q>::greedy;
+                auto const scale = std::isfinite(q.scale()) ? q.scale() : draft_real(1);
+                row.own = {q.logits(), over(q), scale, q.functions()};
+            }
+            of.drafts[k] = sharded_law<Q>(row, vocabulary, of.questions, of.drafted);
+        }
+    }
+    /// What a draft's row runs over.
+    [[nodiscard]] vocabulary_view over(distribution<Q> const& q) const {
+        if (q.over() && q.over().list().empty() && !q.over().is_slice()) {
+            fail_with("row_shards: a draft has a vocabulary_map, expected a slice or an ascending list of its tokens");
+        }
+        if (q.over()) return q.over();
+        if (q.logits().size() != own_size()) {
+            fail_with("row_shards: a draft's row has ", q.logits().size(), " logits, expected ", own_size(),
+                      ", the tokens of the rank's slice");
+        }
+        return own_tokens();
+    }
+    [[nodiscard]] vocabulary_view own_tokens() const noexcept {
+        return vocabulary_view::slice(slices_.first(ranks_.rank()), own_size(), slices_.vocabulary());
+    }
+    /// The rows of request r that this rank has. Throws what the hook throws.
+    void read_targets(std::size_t r, logits_rows<T> const& rows, Hook const& hook,
+                      detail::round_state<T, Q, Hook>& round) {
+        request_type& of = requests_[r];
+        request_view const& request = round.batch.requests()[r];
+        transform const how = request.settings->target_transform();
+        auto const scale = static_cast<target_real>(how.greedy() ? 1.0 : 1.0 / how.temperature);
+        tree_scratch const* const tree =
+            round.parts.rule_is.judges_trees ? &detail::plant(r, 0, round, of.length) : nullptr;
+        std::size_t const first = detail::first_row(rows, round.batch, r);
+        for (std::size_t n = 0; n <= of.length; ++n) {
+            auto const before =
+                tree == nullptr ? of.drafted.tokens.first(n) : tree->tree.prefix(static_cast<node_id>(n), tree->path);
+            std::size_t const place = r * (options_.block_size + 1) + n;
+            auto const copy = copies_.all.empty() ? std::span<row_type>{} : copies_[place];
+            auto const read = prepare_row(request, before, rows.row(first + n), own_tokens(), hook, copy);
+            of.noise[n] = noise_key(request, tree == nullptr ? n : tree->tree.depth(static_cast<node_id>(n)));
+            detail::sharded_row<row_type>& row = of.targets[n].row();
+            if (read.one_hot != no_token) {
+                row.is = kind_of<row_type>::one_hot;
+                row.mode = read.one_hot;
+            } else {
+                row.own = {read.row.values, own_tokens(), scale, options_.kernels->template get<row_type>()};
+            }
+        }
+    }
+    template <class X>
+    using kind_of = typename detail::sharded_row<X>::kind;
+
+    // ---- decisions ---------------------------------------------------------------------------------------------
+
+    /// Runs the rule for all requests that are open. False if none waits.
+    template <class Rule, class Rng>
+    [[nodiscard]] bool decide_all(std::size_t requests, Rule const& rule, Rng& rng,
+                                  detail::round_state<T, Q, Hook>& round) {
+        bool waits = false;
+        for (std::size_t r = 0; r < requests; ++r) {
+            if (!requests_[r].open) continue;
+            requests_[r].open = !decide(r, rule, rng, round);
+            waits = waits || requests_[r].open;
+        }
+        return waits;
+    }
+    /// False if it waits for others.
+    template <class Rule, class Rng>
+    [[nodiscard]] bool decide(std::size_t r, Rule const& rule, Rng& rng, detail::round_state<T, Q, Hook>& round) {
+        request_type& of = requests_[r];
+        request_view const& request = round.batch.requests()[r];
+        judged_drafts const drafts = round.parts.rule_is.judges_trees
+                                         ? judged_drafts{request, detail::plant(r, 0, round, of.length)}
+                                         : judged_drafts{request, of.drafted.tokens.first(of.length)};
+        sharded_verification<row_type, Q> view{drafts, of, slices_};
+        sharded_source source{view, rng};
+        decision const d = detail::decide(rule, view, source);
+        if (request.settings->log_probabilities && d.valid) {  // of drafted tokens, whose logits come with the sums
+            static_cast<void>(view.law_of(0).valid());
+            static_cast<void>(view.law_of(d.row).log_probability(d.next));
+        }
+        if (of.questions.waits()) return false;
+        verdict& out = round.verdicts[r];
+        if (of.bad_drafts) {
+            out.draft_outcome = status::invalid_draft;
+            out.verified = of.length;
+        }
+        auto const whole_row = [](std::size_t) { return detail::no_whole_row{}; };
+        if (!detail::give_verdict(r, d, view, whole_row, round)) out.outcome = status::invalid_target;
+        return true;
+    }
+    static void void_verdict(std::size_t r, status why, detail::round_state<T, Q, Hook>& round) noexcept {
+        verdict& v = round.verdicts[r];
+        v = {.id = v.id,
+             .slot = v.slot,
+             .outcome = why,
+             .draft_outcome = v.draft_outcome,
+             .drafted = v.drafted,
+             .verified = v.verified,
+             .pass = v.pass};
+    }
+
+    // ---- an exchange -------------------------------------------------------------------------------------------
+
+    /// Asks all ranks what requests wait for.
+    template <class Rng>
+    [[nodiscard]] status exchange(std::size_t requests, Rng& rng, bool failed) noexcept {
+        detail::mixed_number checksum;
+        offsets_[0] = sizeof(header);
+        for (std::size_t r = 0; r < requests; ++r) {
+            std::size_t bytes = 0;
+            for (question const& q : questions(r)) {
+                if (q.answered) continue;
+                bytes += answers_.bytes_of(requests_[r], q);
+                put_into(checksum, r, q);
+            }
+            offsets_[r + 1] = offsets_[r] + bytes;
+        }
+        std::size_t const size = offsets_[requests];
+        SURELEAP_EXPECTS(size <= own_.size());
+        header const mine{checksum.value(), failed ? 1u : 0u};
+        std::memcpy(own_.data(), &mine, sizeof mine);
+        std::size_t const worth =
+            concurrent_randomness<Rng> ? options_.executor.worth(requests * (options_.block_size + 1) * own_size()) : 1;
+        detail::share_out(options_.executor, std::min(worth, requests), requests, [&](std::size_t, std::size_t r) {
+            detail::byte_writer out{own_.data() + offsets_[r]};
+            for (question const& q : questions(r)) {
+                if (!q.answered) answers_.say(requests_[r], q, out, rng);
+            }
+        });
+        auto const all = std::span(all_).first(size * ranks_.size());
+        if (!ranks_.gather(std::span<std::byte const>(own_).first(size), all)) return status::ranks_lost;
+        status how = status::ok;
+        for (std::size_t i = 0; i < ranks_.size(); ++i) {
+            header theirs;
+            std::memcpy(&theirs, all.data() + i * size, sizeof theirs);
+            if (theirs.failed != 0) return status::ranks_lost;
+            if (theirs.questions != mine.questions) how = status::ranks_differ;
+        }
+        if (how != status::ok) return how;
+        for (std::size_t r = 0; r < requests; ++r) {
+            std::size_t at = offsets_[r];
+            for (question& q : questions(r)) {
+                if (q.answered) continue;
+                answers_.hear(requests_[r], q, all.data() + at, size);
+                q.answered = true;
+                at += answers_.bytes_of(requests_[r], q);
+            }
+            answers_.shorten(requests_[r]);
+        }
+        return status::ok;
+    }
+    [[nodiscard]] std::span<question> questions(std::size_t r) const noexcept {
+        return requests_[r].open ? requests_[r].questions.asked() : std::span<question>{};
+    }
+    static void put_into(detail::mixed_number& checksum, std::size_t r, question const& q) noexcept {
+        checksum.put(std::uint64_t{r});
+        checksum.put(static_cast<std::uint64_t>(q.what));
+        checksum.put(std::uint64_t{q.row} << 32 | q.part);
+        checksum.put(q.a);
+        checksum.put(q.b);
+        checksum.put(q.mass);
+        checksum.put(q.key.position);
+        checksum.put(std::uint64_t{q.rejected.size()});
+    }
+
+    Ranks& ranks_;
+    vocabulary_slices slices_;
+    answers_type answers_{slices_, ranks_.rank()};
+    row_shards_options options_;
+    std::vector<std::byte> memory_;
+    std::span<request_type> requests_{};
+    carved_rows<row_type> copies_{};  // [R (gamma + 1)] rows that are edited or masked
+    std::span<std::size_t> offsets_{};
+    std::vector<std::byte> own_;
+    std::vector<std::byte> all_;
+};
+
+/// Accept (round/stages.hpp), by rows in slices. All ranks come to the same verdicts. A row without a law on any rank
+/// gives its request the status invalid_target on all of them.
+///
+/// A rank that is lost, or that asks something else, ends the round on the others, with nothing emitted by those who
+/// notice and the status ranks_lost or ranks_differ. So it is where a rank's hook throws: there the exception comes out.
+template <class Rule, class Row, communicator Ranks, class DraftReal, class RowHook, class Rng, class T, class Q,
+          class Hook>
+void accept(Rule const& rule, sharded_rows<Row, Ranks, DraftReal, RowHook> const& rows, RowHook const& hook, Rng& rng,
+            round_memory<T, Q, Hook>& memory) {
+    static_assert(std::is_same_v<Row, T> && std::is_same_v<DraftReal, Q> && std::is_same_v<RowHook, Hook>,
+                  "accept: the row_shards are of other types than the round_memory; make both of the same target "
+                  "storage, draft type and hook");
+    auto& round = detail::round_access::state(memory);
+    detail::expect_accept(rule, rows.own.pass, round);
+    detail::expect_shape(rows.own, round.batch, rows.shards.slices().size(rows.shards.rank()));
+    rows.shards.expect_room(memory.sizes());
+    rows.shards.judge(rule, rows.own, hook, rng, round);
+    round.at.judged = true;
+    round.at.scored = rows.own.pass;
+}
+
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT
+//
+// What one rank computes of its slice of a row: sums of its parts, weights of its tokens, and masses of what is left of
+// p when q is taken away. Tokens have their ids in the whole vocabulary.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+#include <sureleap/core/config.hpp>
+#include <sureleap/core/types.hpp>
+#include <sureleap/detail/kernel/native.hpp>
+#include <sureleap/detail/kernel/rows.hpp>
+#include <sureleap/ranks/vocabulary_slices.hpp>
+#include <sureleap/sampling/draw_key.hpp>
+#include <sureleap/sampling/gumbel_max.hpp>
+#include <sureleap/sampling/quantile.hpp>
+#include <sureleap/sampling/vocabulary_map.hpp>
+#include <sureleap/sampling/weighted_row.hpp>
+#include <sureleap/verify/draft_tree.hpp>
+
+SURELEAP_BEGIN_NAMESPACE
+namespace detail {
+
+/// Of a part of a row: its largest logit, NaN if a logit is NaN or +inf, and the sum of exp((logit - top) scale).
+template <class Real>
+struct part_sum {
+    Real top = -std::numeric_limits<Real>::infinity();
+    double sum = 0.0;
+};
+/// The largest logit of a slice, the first token among equals; no_token if none is finite.
+template <class Real>
+struct slice_mode {
+    Real top = -std::numeric_limits<Real>::infinity();
+    token_id token = no_token;
+};
+
+/// The log of its time, NaN if a logit is NaN or +inf; no_token and +inf if nobody runs.
+struct race_winner {
+    double time = std::numeric_limits<double>::infinity();
+    token_id token = no_token;
+};
+
+/// A rank's logits of one row, those of a slice or of an ascending list of its tokens. A view.
+template <class T>
+class slice_row {
+public:
+    using real = compute_t<T>;
+
+    slice_row() = default;
+    /// `over`: the tokens of the logits, which ascend.
+    slice_row(std::span<T const> logits, vocabulary_view over, real scale, row_functions<T> const& functions) noexcept
+        : row_(logits, functions), over_(over) {
+        row_.scale_by(scale);
+    }
+
+    [[nodiscard]] real scale() const noexcept { return row_.scale(); }
+    [[nodiscard]] std::span<T const> logits() const noexcept { return row_.logits(); }
+    [[nodiscard]] row_functions<T> const& functions() const noexcept { return row_.functions(); }
+    [[nodiscard]] bool is_slice() const noexcept { return over_.list().empty(); }
+    [[nodiscard]] token_id token(std::size_t place) const noexcept {
+        return over_.to_target(static_cast<token_id>(place));
+    }
+    /// -inf for tokens that the row does not have.
+    [[nodiscard]] real logit(token_id v) const noexcept {
+        token_id const i = logits().empty() ? no_token : over_.to_draft(v);
+        return i == no_token ? -std::numeric_limits<real>::infinity() : load(logits()[static_cast<std::size_t>(i)]);
+    }
+
+    // ---- before anybody knows the row's largest logit ----------------------------------------------------------
+
+    [[nodiscard]] part_sum<real> sum(vocabulary_part const& part) const noexcept {
+        auto const here = entries(part);
+        if (here.empty()) return {};
+        real const top = top_of(here).top;
+        if (!std::isfinite(top)) return {top, 0.0};
+        return {top, functions_beside(top).sum(here.data(), here.size(), top, scale(), nullptr)};
+    }
+    /// Its top is NaN if a logit is NaN or +inf.
+    [[nodiscard]] slice_mode<real> mode() const noexcept { return top_of(logits()); }
+
+    // ---- once they do ------------------------------------------------------------------------------------------
+
+    /// From here on weights are exp((logit - top) scale).
+    void shift_by(real top) noexcept {
+        if (&functions_beside(top) != &row_.functions()) row_.use_reference();
+        row_.shift_by(top);
+    }
+    [[nodiscard]] real shift() const noexcept { return row_.shift(); }
+    /// The weights of tokens first, first + 1 ... of the rank's slice.
+    void evaluate(std::size_t first, std::span<real> out) const noexcept {
+        if (is_slice())
+            return row_.weights(static_cast<std::size_t>(over_.to_draft(static_cast<token_id>(first))), out);
+        std::fill(out.begin(), out.end(), real(0));
+        auto const list = over_.list();
+        auto at = std::lower_bound(list.begin(), list.end(), static_cast<token_id>(first));
+        for (; at != list.end() && static_cast<std::size_t>(*at) - first < out.size(); ++at) {
+            out[static_cast<std::size_t>(*at) - first] = row_.weight(static_cast<std::size_t>(at - list.begin()));
+        }
+    }
+    /// The logits of a part's tokens, all of them.
+    [[nodiscard]] std::span<T const> entries(vocabulary_part const& part) const noexcept {
+        if (logits().empty()) return {};
+        if (is_slice()) {
+            return logits().subspan(static_cast<std::size_t>(over_.to_draft(static_cast<token_id>(part.first))),
+                                    part.count);
+        }
+        auto const list = over_.list();
+        auto const place = [&](std::size_t v) {
+            return std::lower_bound(list.begin(), list.end(), static_cast<token_id>(v)) - list.begin();
+        };
+        auto const begin = static_cast<std::size_t>(place(part.first));
+        return logits().subspan(begin, static_cast<std::size_t>(place(part.first + part.count)) - begin);
+    }
+
+    /// Where a part's race of `key` ends: its winner and the log of its time, as a race over all tokens has them.
+    [[nodiscard]] race_winner race(vocabulary_part const& part, draw_key const& key) const noexcept {
+        auto const here = entries(part);
+        if (here.empty()) return {};
+        auto const best = top_of(here);
+        if (best.token == no_token) return {static_cast<double>(-best.top), no_token};
+        slice_row<T> mine = *this;
+        mine.shift_by(best.top);  // so that the winner is the same, wherever slices end
+        runners const weights{mine, static_cast<std::size_t>(here.data() - logits().data()), here.size()};
+        gumbel_search leader{key};
+        std::size_t const begin = part.first - part.first % (2 * row_group);
+        if (!leader.visit_some(weights, best.token, begin, part.first + part.count)) {
+            return {std::numeric_limits<double>::quiet_NaN(), no_token};
+        }
+        token_id const v = leader.winner();
+        return {std::log(exponential(key, static_cast<std::size_t>(v))) -
+                    static_cast<double>(logit(v)) * static_cast<double>(scale()),
+                v};
+    }
+
+private:
+    /// The entries of a part as weights of a race.
+    struct runners {
+        using weight_type = real;
+        slice_row const& row;
+        std::size_t first;
+        std::size_t count;
+
+        [[nodiscard]] real operator[](token_id v) const noexcept {
+            return row.row_.weight(static_cast<std::size_t>(row.over_.to_draft(v)));
+        }
+        [[nodiscard]] std::size_t mapped_size() const noexcept { return count; }
+        [[nodiscard]] token_id mapped_token(std::size_t i) const noexcept { return row.token(first + i); }
+        void mapped_weights(std::size_t i, std::span<real> out) const noexcept { row.row_.weights(first + i, out); }
+        [[nodiscard]] std::size_t above(std::size_t i, std::size_t number, double const* least,
+                                        std::uint32_t* out) const noexcept {
+            return row.functions().above(row.logits().data() + first + i, number, row.shift(), row.scale(), least, out);
+        }
+    };
+    [[nodiscard]] slice_mode<real> top_of(std::span<T const> here) const noexcept {
+        if (here.empty()) return {};
+        auto const place = static_cast<std::size_t>(here.data() - logits().data());
+        std::size_t const i = row_.functions().mode(here.data(), here.size());
+        if (i < here.size()) return {load(here[i]), token(place + i)};
+        // A mask may leave nothing of a part, and that is no fault of the row.
+        bool const is_empty = std::all_of(here.begin(), here.end(),
+                                          [](T const& l) { return load(l) == -std::numeric_limits<real>::infinity(); });
+        if (is_empty) return {};
+        return {std::numeric_limits<real>::quiet_NaN(), no_token};
+    }
+    // The reference where `top` is so large that its product with the scale is rounded to more than weights say.
+    [[nodiscard]] row_functions<T> const& functions_beside(real top) const noexcept {
+        T const at{top};
+        real one = 0;
+        row_.functions().weights(&at, 1, top, scale(), &one);
+        return one > real(0.5) && one < real(2) ? row_.functions() : scalar_kernels<row_kernels>.template get<T>();
+    }
+
+    weighted_row<T> row_{};
+    vocabulary_view over_{};
+};
+
+/// What is left of p: weights max(a w(v) - b q(v), 0), with w the weights of p's row and q those of its own; of
+/// rejected children what is left of each.
+template <class P, class Q>
+struct left_in_slice {
+    slice_row<P> const& p;
+    double a = 1.0;
+    slice_row<Q> const* q = nullptr;  ///< null: q is `chosen`, or nothing is taken
+    token_id chosen = no_token;
+    double b = 0.0;
+    std::span<rejected_child const> rejected{};
+
+    /// The weights of tokens first, first + 1 ..., at most a segment.
+    void evaluate(std::size_t first, std::span<double> out) const noexcept {
+        segment<compute_t<P>> some;
+        p.evaluate(first, std::span(some).first(out.size()));
+        for (std::size_t i = 0; i < out.size(); ++i) out[i] = a * static_cast<double>(some[i]);
+        if (q != nullptr && b > 0.0 && !q->logits().empty()) {
+            segment<compute_t<Q>> drafted;
+            q->evaluate(first, std::span(drafted).first(out.size()));
+            for (std::size_t i = 0; i < out.size(); ++i) {
+                out[i] = std::max(out[i] - b * static_cast<double>(drafted[i]), 0.0);
+            }
+        }
+        auto const place = [first](token_id v) { return static_cast<std::size_t>(v) - first; };
+        if (chosen != no_token && place(chosen) < out.size()) {
+            out[place(chosen)] = std::max(out[place(chosen)] - b, 0.0);
+        }
+        for (rejected_child const& child : rejected) {
+            if (place(child.token) < out.size()) out[place(child.token)] = child.left;
+        }
+    }
+    [[nodiscard]] double mass(vocabulary_part const& part) const noexcept {
+        using real = compute_t<P>;
+        auto const is_here = [&](token_id v) { return static_cast<std::size_t>(v) - part.first < part.count; };
+        bool const plain = !is_here(chosen) && std::none_of(rejected.begin(), rejected.end(),
+                                                            [&](rejected_child const& c) { return is_here(c.token); });
+        if constexpr (std::is_same_v<Q, real>) {
+            if (plain && q != nullptr && a > 0.0 && b > 0.0 && p.is_slice() && q->is_slice() && !q->logits().empty()) {
+                return p.functions().residual(p.entries(part).data(), {p.shift(), p.scale(), a},
+                                              q->entries(part).data(), {q->shift(), q->scale(), b}, part.count,
+                                              nullptr);
+            }
+        }
+        return sum_of_part<double>(0, part.count,
+                                   [&](std::size_t i, std::span<double> out) { evaluate(part.first + i, out); });
+    }
+};
+
+/// The token of a part that the share `within` of its weights, 0 .. 1 without 1, stands for, in the order of tokens.
+/// `mass` is what the weights were said to add up to; what that is more or less than they do is spread over them.
+/// no_token if there is none. evaluate(v, out) writes the weights of tokens v, v + 1 ...
+template <class Real, class Evaluate>
+[[nodiscard]] token_id find_in_part(vocabulary_part const& part, double within, double mass,
+                                    Evaluate const& evaluate) noexcept {
+    // What was said rests on sums in Real, and weights here on exponents that are rounded otherwise.
+    constexpr double room = std::is_same_v<Real, double> ? 0x1p-40 : 0x1p-19;
+    std::size_t const i =
+        find_share_of<double>(part.count, within, mass * (1.0 + room),
+                              [&](std::size_t first, std::span<double> out) { evaluate(part.first + first, out); });
+    return i < part.count ? static_cast<token_id>(part.first + i) : no_token;
+}
+
+}  // namespace detail
+SURELEAP_END_NAMESPACE

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+//
+// Verification over slices of the vocabulary: the tokens are the same for any number of ranks and any slices, for all
+// rules, storage types, kinds of q and edits. Where a rule follows the target's own token they are those of whole rows.
+// That the law is the target's is tests/property/exact_ranks.test.cpp.
+//
+// Meant for the thread sanitizer too. Ten seconds.
+#include "support/catch.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <sureleap/ranks/one_rank.hpp>
+#include <sureleap/ranks/sharded_rows.hpp>
+#include <sureleap/ranks/thread_ranks.hpp>
+#include <sureleap/verify/any.hpp>
+
+#include "support/common.hpp"
+#include "support/engine_scene.hpp"
+#include "support/on_ranks.hpp"
+#include "support/sliced_calls.hpp"
+
+using namespace sureleap;
+using namespace support;
+
+namespace {
+
+/// A communicator that counts.
+template <class Ranks>
+struct counted_ranks {
+    Ranks ranks;
+    std::size_t exchanges = 0;
+    std::size_t bytes = 0;  // that were received
+
+    [[nodiscard]] std::size_t rank() const noexcept { return ranks.rank(); }
+    [[nodiscard]] std::size_t size() const noexcept { return ranks.size(); }
+    [[nodiscard]] bool gather(std::span<std::byte const> own, std::span<std::byte> all) noexcept {
+        ++exchanges;
+        bytes += all.size();
+        return ranks.gather(own, all);
+    }
+};
+
+/// What all ranks emit, which must be the same on each, and the exchanges that it took.
+struct sharded_run {
+    sliced_outputs out;
+    std::size_t exchanges = 0;
+    std::size_t differing = 0;
+};
+template <class T, class Edits, class Laid>
+sharded_run run(Laid const& whole, engine_shape const& shape, any_rule const& rule, vocabulary_slices const& slices) {
+    std::size_t const P = slices.ranks();
+    std::size_t const R = whole.call.requests;
+    std::vector<sliced_outputs> outputs(P, sliced_outputs(R, shape.block_size));
+    std::vector<std::size_t> exchanges(P);
+    thread_ranks threads{P, {.most_bytes = 1 << 18, .seconds = 30.0}};
+    on_ranks(P, [&](std::size_t rank) {
+        counted_ranks<thread_ranks::rank_type> ranks{threads.of(rank)};
+        row_shards<T, decltype(ranks), float, Edits> shards{
+            ranks, slices, {.max_requests = R, .block_size = shape.block_size}};
+        auto options = sliced_options(shape, R, slices, rank);
+        options.drafts.trees = static_cast<bool>(whole.call.parents);
+        verifier<T, any_rule, Edits> verify{rule, options};
+        sliced_call<T> own{whole, shape, slices, rank};
+        own.call.out = outputs[rank].arrays();
+        static_cast<void>(verify(own.call, shards));
+        exchanges[rank] = ranks.exchanges;
+    });
+    auto const differs = [&](sliced_outputs const& o) { return !(o == outputs[0]); };
+    auto const differing = static_cast<std::size_t>(std::ranges::count_if(outputs, differs));
+    return {outputs[0], *std::ranges::max_element(exchanges), differing};
+}
+template <class T, class Edits, class Laid>
+sliced_outputs run_whole(Laid const& whole, engine_shape const& shape, any_rule const& rule) {
+    std::size_t const R = whole.call.requests;
+    sliced_outputs out(R, shape.block_size);
+    auto options = sliced_options(shape, R, vocabulary_slices::even(shape.vocabulary, 1), 0);
+    options.drafts.slice = {};
+    options.drafts.trees = static_cast<bool>(whole.call.parents);
+    verifier<T, any_rule, Edits> verify{rule, options};
+    auto call = whole.call;
+    call.out = out.arrays();
+    static_cast<void>(verify(call));
+    return out;
+}
+
+/// Trees, as an engine hands them over: siblings are distinct tokens, each node has the row of q behind its parent.
+struct tree_call {
+    std::vector<float> p, q;
+    std::vector<std::int32_t> drafts, parents;
+    std::vector<std::int64_t> seeds, positions;
+    std::vector<float> temperatures;
+    engine_arrays<float> call;
+
+    tree_call(dice& roll, engine_shape const& shape, std::size_t requests) {
+        std::size_t const V = shape.vocabulary;
+        std::size_t const gamma = shape.block_size;
+        p = random_values<float>(roll, requests * (gamma + 1) * V, 1.5);
+        q.resize(requests * gamma * V);
+        for (std::size_t r = 0; r < requests; ++r) {
+            auto const behind = random_values<float>(roll, (gamma + 1) * V, 1.0);
+            for (std::size_t i = 0; i < gamma; ++i) {
+                auto const n = roll.chance(0.4) ? 0 : roll.below(i + 1);
+                std::size_t x = 0;
+                auto const is_taken = [&](std::size_t v) {
+                    for (std::size_t k = 0; k < i; ++k) {
+                        std::size_t const at = r * gamma + k;
+                        if (parents[at] == static_cast<std::int32_t>(n) && drafts[at] == static_cast<std::int32_t>(v))
+                            return true;
+                    }
+                    return false;
+                };
+                do x = roll.below(V);
+                while (is_taken(x));
+                parents.push_back(static_cast<std::int32_t>(n));
+                drafts.push_back(static_cast<std::int32_t>(x));
+                p[(r * (gamma + 1) + n) * V + x] += 3.0f;
+                for (std::size_t v = 0; v < V; ++v) {
+                    bool const child = v == x || is_taken(v);
+                    q[(r * gamma + i) * V + v] = behind[n * V + v] + (child ? 2.0f : 0.0f);
+                }
+            }
+            // Of one parent all rows of q are the eldest's.
+            for (std::size_t i = 0; i < gamma; ++i) {
+                for (std::size_t k = i + 1; k < gamma; ++k) {
+                    if (parents[r * gamma + k] != parents[r * gamma + i]) continue;
+                    std::copy_n(q.begin() + static_cast<std::ptrdiff_t>((r * gamma + i) * V), V,
+                                q.begin() + static_cast<std::ptrdiff_t>((r * gamma + k) * V));
+                }
+            }
+            seeds.push_back(static_cast<std::int64_t>(roll.bits() >> 2));
+            positions.push_back(static_cast<std::int64_t>(roll.below(1000)));
+            temperatures.push_back(shape.greedy || roll.chance(0.2) ? 0.0f : 0.875f);
+        }
+        call = {.requests = requests,
+                .target = {p.data(), requests * (gamma + 1), V},
+                .drafts = drafts.data(),
+                .draft_stride = gamma,
+                .parents = parents.data(),
+                .q = {.rows = q.data(), .slot_stride = gamma * V, .row_stride = V},
+                .positions = positions.data(),
+                .settings = {.temperature = temperatures.data(), .seeds = seeds.data()}};
+    }
+};
+
+struct totals_of_test {
+    std::size_t accepted = 0;
+    std::size_t emitted = 0;
+};
+template <class T, class Edits>
+void check_slices(std::uint64_t seed, any_rule const& rule, engine_shape const& shape, bool pathwise,
+                  totals_of_test& totals) {
+    dice roll(seed);
+    INFO("seed " << seed);
+    std::size_t const R = 1 + roll.below(4);
+    std::vector<plain_request<T>> requests;
+    for (std::size_t r = 0; r < R; ++r) requests.push_back(random_request<T>(roll, shape));
+    laid_out<T, std::vector> const whole(roll, shape, requests);
+    std::size_t const part = 8;
+    auto const alone = run<T, Edits>(whole, shape, rule, vocabulary_slices::even(shape.vocabulary, 1, part));
+    for (std::size_t const P : {2u, 3u, 4u, 8u}) {
+        INFO("ranks " << P);
+        bool const even = roll.chance(0.5);
+        auto const slices =
+            even ? vocabulary_slices::even(shape.vocabulary, P, part) : uneven_slices(roll, shape.vocabulary, P, part);
+        auto const together = run<T, Edits>(whole, shape, rule, slices);
+        CHECK(together.differing == 0);
+        CHECK((together.out == alone.out));
+        CHECK(together.exchanges == alone.exchanges);
+    }
+    if (pathwise) CHECK((run_whole<T, Edits>(whole, shape, rule) == alone.out));
+    for (std::size_t r = 0; r < R; ++r) {
+        totals.accepted += static_cast<std::size_t>(alone.out.accepted[r]);
+        totals.emitted += static_cast<std::size_t>(alone.out.counts[r]);
+    }
+}
+template <class T>
+void check_slices(std::uint64_t seed, any_rule const& rule, engine_shape const& shape, bool pathwise,
+                  totals_of_test& totals) {
+    if (shape.edits) return check_slices<T, array_edits>(seed, rule, shape, pathwise, totals);
+    check_slices<T, no_logits_hook>(seed, rule, shape, pathwise, totals);
+}
+
+}  // namespace
+
+TEST_CASE("slices: any ranks emit the same tokens, by all rules, from all kinds of rows", "[ranks]") {
+    any_rule const rules[]{token_rejection<>{}, block_verification<>{}, target_match<>{}, keyed_coupling{},
+                           greedy_match{}};
+    totals_of_test totals;
+    for (std::uint64_t seed = 0; seed < 150; ++seed) {
+        engine_shape shape{.q = static_cast<q_kind>(seed / 5 % 5),
+                           .edits = seed % 2 == 1,
+                           .greedy = seed % 5 == 4,
+                           .truncates = false};
+        shape.vocabulary = seed % 7 == 0 ? 300 : 61;
+        bool const pathwise = seed % 5 >= 2;
+        any_rule const& rule = rules[seed % 5];
+        if (seed % 3 == 0) check_slices<float>(seed, rule, shape, pathwise, totals);
+        if (seed % 3 == 1) check_slices<bf16>(seed, rule, shape, pathwise, totals);
+        if (seed % 3 == 2) check_slices<half>(seed, rule, shape, pathwise, totals);
+    }
+    CHECK(totals.accepted > 100);
+    CHECK(totals.emitted > totals.accepted);
+}
+
+TEST_CASE("slices: any ranks emit the same tokens of trees", "[ranks]") {
+    any_rule const rules[]{recursive_rejection<>{},
+                           traversal_verification<>{},
+                           recursive_rejection<argmax_draft>{},
+                           traversal_verification<argmax_draft>{},
+                           target_match<>{},
+                           keyed_coupling{},
+                           greedy_match{}};
+    std::size_t accepted = 0;
+    for (std::uint64_t seed = 0; seed < 140; ++seed) {
+        dice roll(seed);
+        any_rule const& rule = rules[seed % 7];
+        INFO("seed " << seed << ", rule " << seed % 7);
+        engine_shape const shape{.vocabulary = 47, .block_size = 7, .greedy = seed % 7 == 6};
+        tree_call const whole(roll, shape, 1 + roll.below(3));
+        auto const alone = run<float, no_logits_hook>(whole, shape, rule, vocabulary_slices::even(47, 1, 8));
+        for (std::size_t const P : {2u, 3u, 8u}) {
+            INFO("ranks " << P);
+            auto const together = run<float, no_logits_hook>(whole, shape, rule, uneven_slices(roll, 47, P, 8));
+            CHECK(together.differing == 0);
+            CHECK((together.out == alone.out));
+            CHECK(together.exchanges == alone.exchanges);
+        }
+        if (seed % 7 >= 4) {
+            CHECK((run_whole<float, no_logits_hook>(whole, shape, rule) == alone.out));
+            CHECK(alone.exchanges <= 3);
+        }
+        for (std::int64_t const a : alone.out.accepted) accepted += static_cast<std::size_t>(a);
+    }
+    CHECK(accepted > 140);
+}
