@@ -240,7 +240,9 @@ private:
         given_draft<Q> const& d = drafts_[r];
         request_view const& request = block.requests()[r];
         double const temperature = options_.probabilities ? 1.0 : request.settings->draft_transform().temperature;
-        for (std::size_t i = 0; i < d.tokens.size() && d.tokens[i] != no_token; ++i) {
+        std::size_t const most = std::min(d.tokens.size(), request.draft_cap(options_.block_size));
+        for (std::size_t i = 0; i < most && d.tokens[i] != no_token; ++i) {
+            if (!options_.trees && !block.drafts(r, i)) return;  // behind a stop token
             if (!is_token(d.tokens[i])) {
                 block.reject(r, status::invalid_draft);
                 return;

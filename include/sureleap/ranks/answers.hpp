@@ -15,6 +15,8 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/ranks/cuts.hpp>
+#include <sureleap/ranks/message.hpp>
 #include <sureleap/ranks/questions.hpp>
 #include <sureleap/ranks/sharded_law.hpp>
 #include <sureleap/ranks/sharded_source.hpp>
@@ -24,34 +26,6 @@
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
-
-/// Puts numbers into bytes one behind the other, or takes them out.
-class byte_writer {
-public:
-    explicit byte_writer(std::byte* at) noexcept : at_(at) {}
-    template <class X>
-    void put(X const& x) noexcept {
-        std::memcpy(at_, &x, sizeof x);
-        at_ += sizeof x;
-    }
-
-private:
-    std::byte* at_;
-};
-class byte_reader {
-public:
-    explicit byte_reader(std::byte const* at) noexcept : at_(at) {}
-    template <class X>
-    [[nodiscard]] X take() noexcept {
-        X x;
-        std::memcpy(&x, at_, sizeof x);
-        at_ += sizeof x;
-        return x;
-    }
-
-private:
-    std::byte const* at_;
-};
 
 /// The weights of a part's tokens, for a source that draws by them.
 template <class Evaluate>
@@ -81,22 +55,27 @@ template <class P, class Q>
 class rank_answers {
     using request_type = sharded_request<P, Q>;
     using question = rank_question;
+    using cuts_type = rank_cuts<P, Q>;
     using target_real = compute_t<P>;
     using draft_real = compute_t<Q>;
     template <class X>
     using kind_of = typename sharded_row<X>::kind;
 
 public:
-    rank_answers(vocabulary_slices const& slices, std::size_t rank) noexcept : slices_(slices), rank_(rank) {}
+    rank_answers(vocabulary_slices const& slices, std::size_t rank) noexcept
+        : slices_(slices), rank_(rank), cuts_(slices, rank) {}
 
     [[nodiscard]] std::size_t bytes_of(request_type const& of, question const& q) const noexcept {
         std::size_t const rows = of.asked_length + 1;
         switch (q.what) {
             case question::kind::laws:
-                return (rows * (sizeof(target_real) + sizeof(double)) +
+                return ((of.sums_targets() ? rows : 0) * (sizeof(target_real) + sizeof(double)) +
                         count_drafts(of, kind_of<Q>::dense) * (sizeof(draft_real) + sizeof(double))) *
                            slices_.most_parts() +
                        of.asked_length * (sizeof(target_real) + sizeof(draft_real));
+            case question::kind::best: return cuts_.bytes_of_best(of);
+            case question::kind::cut: return cuts_.bytes_of_cut(of);
+            case question::kind::kept: return cuts_.bytes_of_kept(of);
             case question::kind::modes:
                 return rows * (sizeof(target_real) + sizeof(token_id)) +
                        count_drafts(of, kind_of<Q>::greedy) * (sizeof(draft_real) + sizeof(token_id));
@@ -112,13 +91,16 @@ public:
         std::size_t const rows = 2 * block_size + 1;
         std::size_t const masses = 2 * (block_size + 1);
         std::size_t const numbers = (2 * rows + masses) * slices.most_parts() + 2 * block_size + 12 * rows;
-        return numbers * sizeof(double);
+        return numbers * sizeof(double) + (block_size + 1) * cuts_type::most_bytes_of_row();
     }
 
     template <class Rng>
     void say(request_type const& of, question const& q, byte_writer& out, Rng& rng) const {
         switch (q.what) {
             case question::kind::laws: return say_laws(of, out);
+            case question::kind::best: return cuts_.say_best(of, out);
+            case question::kind::cut: return cuts_.say_cut(of, out);
+            case question::kind::kept: return cuts_.say_kept(of, out);
             case question::kind::modes: {
                 auto const mode = [&](auto const& row) {
                     auto const best = row.mode();
@@ -151,6 +133,9 @@ public:
         auto const from = [&](std::size_t rank) { return byte_reader{first + rank * size}; };
         switch (q.what) {
             case question::kind::laws: return hear_laws(of, first, size);
+            case question::kind::best: return cuts_.hear_best(of, first, size);
+            case question::kind::cut: return cuts_.hear_cut(of, first, size);
+            case question::kind::kept: return cuts_.hear_kept(of, first, size);
             case question::kind::modes: return hear_modes(of, first, size);
             case question::kind::races: return hear_races(of, first, size);
             case question::kind::masses: {
@@ -212,7 +197,7 @@ private:
                 out.put(here.sum);
             }
         };
-        for (std::size_t n = 0; n <= of.asked_length; ++n) sums(of.targets[n].row().own);
+        for (std::size_t n = 0; of.sums_targets() && n <= of.asked_length; ++n) sums(of.targets[n].row().own);
         for_each_draft(of, kind_of<Q>::dense, [&](std::size_t k) { sums(of.drafts[k].row().own); });
         for (std::size_t k = 0; k < of.asked_length; ++k) {
             token_id const x = of.drafted.tokens[k];
@@ -236,7 +221,7 @@ private:
             combine(row, of_part);
             at += step * slices_.most_parts();
         };
-        for (std::size_t n = 0; n <= of.asked_length; ++n) sums(of.targets[n].row());
+        for (std::size_t n = 0; of.sums_targets() && n <= of.asked_length; ++n) sums(of.targets[n].row());
         for_each_draft(of, kind_of<Q>::dense, [&](std::size_t k) { sums(of.drafts[k].row()); });
         for (std::size_t k = 0; k < of.asked_length; ++k) {
             byte_reader in{first + slices_.owner(of.drafted.tokens[k]) * size + at};
@@ -244,12 +229,13 @@ private:
             of.draft_logits[k] = in.template take<draft_real>();
             at += sizeof(target_real) + sizeof(draft_real);
         }
+        if (!of.lists_best()) cuts_.begin(of);
     }
     /// A row's largest logit, and its sums relative to it, in the order of parts.
     template <class X, class OfPart>
     void combine(sharded_row<X>& row, OfPart const& of_part) const noexcept {
         using real = compute_t<X>;
-        row.is_summed = true;
+        row.is_summed = !row.truncates;
         row.total = 0.0;
         row.top = -std::numeric_limits<real>::infinity();
         bool is_law = true;
@@ -267,6 +253,7 @@ private:
         }
         row.own.shift_by(row.top);
     }
+
     void hear_modes(request_type& of, std::byte const* first, std::size_t size) const noexcept {
         std::size_t at = 0;
         auto const mode = [&](auto& row) {
@@ -355,6 +342,7 @@ private:
 
     vocabulary_slices const& slices_;
     std::size_t rank_;
+    cuts_type cuts_;
 };
 
 }  // namespace detail

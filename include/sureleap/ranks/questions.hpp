@@ -26,6 +26,9 @@ namespace detail {
 struct rank_question {
     enum class kind : std::uint8_t {
         laws,    ///< the sums of all rows that a sum makes a law of, and the logits of the drafted tokens there
+        best,    ///< the best tokens of each rank, of all rows that are truncated
+        cut,     ///< `row` is the step: the next digits of where rows are cut that these do not tell
+        kept,    ///< sums of what these rows keep
         modes,   ///< the first largest logit of every row of p
         races,   ///< the winner of every row's race
         masses,  ///< of what is left behind row `row`, by parts; `of_q`: of q without rejected children
@@ -61,11 +64,13 @@ public:
     rank_questions() = default;
     /// Room for `most` questions about p alone, and as many about what is left as there may be rejections.
     rank_questions(workspace& ws, std::size_t block_size, std::size_t parts) noexcept
-        : all_(ws.take<rank_question>(6 * (block_size + 1))),
+        : all_(ws.take<rank_question>(6 * (block_size + 1) + most_steps)),
           masses_(ws.take<double>(2 * (block_size + 1), parts)),
           rejected_(ws.take<rejected_child>((block_size + 1) * block_size)) {}
 
     void begin() noexcept {
+        step_ = 0;
+        searches_ = false;
         count_ = 0;
         masses_taken_ = 0;
         rejected_taken_ = 0;
@@ -78,6 +83,14 @@ public:
     /// It does not know what it would ask next: nothing more is asked until it runs again.
     void stop() noexcept { waits_ = is_void_ = true; }
     [[nodiscard]] bool is_stopped() const noexcept { return is_void_; }
+
+    /// Cuts of rows are looked for, and how many exchanges that took.
+    void search(bool goes_on) noexcept {
+        searches_ = goes_on;
+        ++step_;
+    }
+    [[nodiscard]] bool searches() const noexcept { return searches_; }
+    [[nodiscard]] std::uint32_t step() const noexcept { return step_; }
 
     /// The answered question, or null if it waits.
     [[nodiscard]] rank_question const* ask(rank_question const& wanted) noexcept {
@@ -98,6 +111,8 @@ public:
     [[nodiscard]] std::span<rank_question> asked() const noexcept { return all_.first(count_); }
 
 private:
+    static constexpr std::size_t most_steps = 20;  // of two searches in a row of doubles, and what is asked once
+
     [[nodiscard]] std::span<rejected_child const> keep(std::span<rejected_child const> children) noexcept {
         auto const place = rejected_.subspan(rejected_taken_, children.size());
         rejected_taken_ += children.size();
@@ -111,6 +126,8 @@ private:
     std::size_t masses_taken_ = 0;
     std::span<rejected_child> rejected_{};
     std::size_t rejected_taken_ = 0;
+    std::uint32_t step_ = 0;
+    bool searches_ = false;
     bool waits_ = false;
     bool is_void_ = false;
 };

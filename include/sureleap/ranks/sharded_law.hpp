@@ -13,6 +13,7 @@
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/ranks/cut_search.hpp>
 #include <sureleap/ranks/questions.hpp>
 #include <sureleap/ranks/slice_row.hpp>
 #include <sureleap/verify/draft_tree.hpp>
@@ -52,7 +53,10 @@ struct sharded_row {
 
     kind is = kind::none;
     bool is_draft = false;
-    bool is_summed = false;  ///< top, sums, total, logits
+    bool truncates = false;
+    bool is_summed = false;   ///< top, sums, total, logits
+    bool lists_best = false;  ///< ranks list their best tokens, to find the cut
+    bool is_cut = false;      ///< cut_logit, cut_token
     bool has_mode = false;
     bool has_winner = false;
     std::uint32_t index = 0;  ///< n
@@ -60,6 +64,11 @@ struct sharded_row {
     token_id mode = no_token;
     token_id winner = no_token;
     real top = 0;
+    real cut_logit = 0;  ///< of the last token that is kept
+    token_id cut_token = no_token;
+    std::uint64_t own_equals = 0;  ///< of this rank's tokens with that logit, how many are kept
+    cut_search<real> search{};
+    bool searches_mass = false;  ///< what the search is for: top-p, or else top-k
     double total = 0.0;
     std::span<double> sums{};  ///< [parts] of exp((logit - top) scale)
     std::span<real> logits{};  ///< [gamma] of drafted token k, if it is behind this row
@@ -93,6 +102,8 @@ public:
         if (row_.is == kind::greedy) return !has_mode() || row_.mode != no_token;
         return row_.is == kind::one_hot;
     }
+    /// Its cut is known, or it has none; before that nobody runs a race over it.
+    [[nodiscard]] bool can_race() const noexcept { return !row_.truncates || is_summed(); }
     /// It is known that there is no law.
     [[nodiscard]] bool is_known_invalid() const noexcept {
         if (row_.is == kind::none) return true;
@@ -103,8 +114,7 @@ public:
     /// The weight of token v; of one that was drafted behind this row without an exchange of its own.
     [[nodiscard]] double operator[](token_id v) const noexcept {
         if (is_one_hot()) return v == mode() ? 1.0 : 0.0;
-        if (!is_summed()) return 0.0;
-        return std::exp(exponent(v));
+        return is_summed() && keeps(v) ? std::exp(exponent(v)) : 0.0;
     }
     [[nodiscard]] double total() const noexcept {
         if (row_.is != kind::dense) return 1.0;
@@ -113,7 +123,8 @@ public:
     [[nodiscard]] double probability(token_id v) const noexcept { return (*this)[v] / total(); }
     [[nodiscard]] double log_probability(token_id v) const noexcept {
         if (is_one_hot()) return v == mode() ? 0.0 : -std::numeric_limits<double>::infinity();
-        return is_summed() ? exponent(v) - std::log(row_.total) : 0.0;
+        if (!is_summed()) return 0.0;
+        return keeps(v) ? exponent(v) - std::log(row_.total) : -std::numeric_limits<double>::infinity();
     }
     /// Of a law at temperature 0. The first largest logit; no_token as long as nobody knows.
     [[nodiscard]] token_id mode() const noexcept {
@@ -130,7 +141,13 @@ private:
     }
     [[nodiscard]] bool is_summed() const noexcept {
         if (row_.is_summed) return true;
-        static_cast<void>(questions_->ask({.what = question::kind::laws}));
+        bool known = questions_->ask({.what = question::kind::laws}) != nullptr;
+        if (row_.lists_best) known = questions_->ask({.what = question::kind::best}) != nullptr && known;
+        if (known && row_.truncates && questions_->searches()) {
+            static_cast<void>(questions_->ask({.what = question::kind::cut, .row = questions_->step()}));
+        } else if (known && row_.truncates) {
+            static_cast<void>(questions_->ask({.what = question::kind::kept}));
+        }
         questions_->stop();
         return false;
     }
@@ -140,18 +157,22 @@ private:
         questions_->stop();
         return false;
     }
-    [[nodiscard]] double exponent(token_id v) const noexcept {
+    /// 0 as long as nobody knows.
+    [[nodiscard]] double logit(token_id v) const noexcept {
         std::size_t const k = drafted_->find(row_.index, v);
-        double logit = 0.0;
-        if (k < drafted_->tokens.size()) {
-            logit = static_cast<double>(row_.logits[k]);
-        } else {
-            auto const* const known =
-                questions_->ask({.what = question::kind::logit, .of_q = row_.is_draft, .row = row_.index, .token = v});
-            if (known == nullptr) return 0.0;
-            logit = known->number;
-        }
-        return (logit - static_cast<double>(row_.top)) * static_cast<double>(row_.own.scale());
+        if (k < drafted_->tokens.size()) return static_cast<double>(row_.logits[k]);
+        auto const* const known =
+            questions_->ask({.what = question::kind::logit, .of_q = row_.is_draft, .row = row_.index, .token = v});
+        return known == nullptr ? 0.0 : known->number;
+    }
+    [[nodiscard]] bool keeps(token_id v) const noexcept {
+        if (!row_.truncates) return true;
+        double const l = logit(v);
+        auto const last = static_cast<double>(row_.cut_logit);
+        return l > last || (l == last && v <= row_.cut_token);
+    }
+    [[nodiscard]] double exponent(token_id v) const noexcept {
+        return (logit(v) - static_cast<double>(row_.top)) * static_cast<double>(row_.own.scale());
     }
 
     row_type row_{};

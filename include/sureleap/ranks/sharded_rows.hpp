@@ -18,7 +18,8 @@
 //     block_verification                 3: the same, masses for every prefix at once
 //     recursive_rejection and the like   2 or 3, and one for each rejected child of the request that has most of them
 //
-// What is exchanged of a row is some 12 bytes for each part of its vocabulary.
+// What is exchanged of a row is some 12 bytes for each part of its vocabulary. A top-k of at most 256 takes no exchange
+// more, a race over it one; other truncations take up to five more, ten if both top-k and top-p are searched (cuts.hpp).
 #pragma once
 
 #include <algorithm>
@@ -206,6 +207,8 @@ private:
             request_type one(ws, options_.block_size, parts);
             if (!ws.counting()) requests_[r] = one;
         }
+        auto const listed = ws.take<detail::slice_mode<target_real>>(slices_.ranks() * request_type::most_listed);
+        for (std::size_t r = 0; !ws.counting() && r < options_.max_requests; ++r) requests_[r].listed = listed;
         bool const copies = verification_memory<T, Hook>::hooked || options_.constrained;
         copies_ = ws.take<row_type>(copies ? options_.max_requests * (options_.block_size + 1) : 0, own_size());
         offsets_ = ws.take<std::size_t>(options_.max_requests + 1);
@@ -225,11 +228,9 @@ private:
                       " asks for log-probabilities of rows as they came, for ranks or for the likeliest tokens, "
                       "expected log p of emitted tokens alone, at a temperature above 0: no rank has a whole row");
         }
-        if (how.truncates() && !how.greedy()) {
-            fail_with("row_shards: request ", r, " truncates p (top_k, top_p, min_p), expected a temperature alone");
-        }
         request_type& of = requests_[r];
         of.questions.begin();
+        of.how = how;
         of.length = of.asked_length = round.batch.length(r);
         of.bad_drafts = false;
         of.reads_q = round.parts.rule_is.access == q_access::row;
@@ -240,6 +241,8 @@ private:
             detail::sharded_row<row_type> row{};
             row.index = static_cast<std::uint32_t>(n);
             row.is = how.greedy() ? kind_of<row_type>::greedy : kind_of<row_type>::dense;
+            row.truncates = how.truncates() && !how.greedy();
+            row.lists_best = of.lists_best();
             row.sums = of.target_sums[n];
             row.logits = of.target_logits;
             of.targets[n] = sharded_law<row_type>(row, vocabulary, of.questions, of.drafted);

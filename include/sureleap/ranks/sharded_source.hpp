@@ -90,6 +90,7 @@ public:
                       "philox_randomness; use it, or a rule that does not race");
         if (p.is_one_hot()) return p.mode();
         if (p.row().has_winner) return p.row().winner;
+        if (!p.can_race()) return no_token;
         static_cast<void>(questions().ask({.what = question::kind::races}));
         questions().stop();
         return no_token;

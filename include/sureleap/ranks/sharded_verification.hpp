@@ -12,6 +12,7 @@
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/ranks/questions.hpp>
 #include <sureleap/ranks/sharded_law.hpp>
+#include <sureleap/ranks/slice_row.hpp>
 #include <sureleap/ranks/vocabulary_slices.hpp>
 #include <sureleap/sampling/distribution.hpp>
 #include <sureleap/verify/verification.hpp>
@@ -22,6 +23,22 @@ namespace detail {
 /// What the ranks know of a request in a round. P: storage of the target's rows as they are read, Q: of the draft's.
 template <class P, class Q>
 struct sharded_request {
+    /// The largest top-k that lists of tokens are exchanged for, and how many are listed for a top-p.
+    static constexpr std::size_t most_listed = 256;
+    static constexpr std::size_t listed_for_top_p = 64;
+
+    transform how{};  ///< of p
+    /// Tokens that each rank lists of each row.
+    [[nodiscard]] std::size_t best_count() const noexcept {
+        if (!how.truncates() || how.greedy()) return 0;
+        auto const k = static_cast<std::size_t>(how.top_k);
+        if (k > 0) return k <= most_listed ? k : 0;
+        return how.top_p < 1.0 ? listed_for_top_p : 0;
+    }
+    [[nodiscard]] bool lists_best() const noexcept { return best_count() > 0; }
+    /// All tokens of p's rows are summed. A short top-k needs no such sum.
+    [[nodiscard]] bool sums_targets() const noexcept { return how.top_k == 0 || !lists_best(); }
+
     bool open = false;             ///< nothing is decided yet
     bool reads_q = false;          ///< the rule does
     bool bad_drafts = false;       ///< some have a token that their q does not have
@@ -31,12 +48,13 @@ struct sharded_request {
     drafted_places drafted{};
     std::span<sharded_law<P>> targets{};  ///< [gamma + 1] of each row
     std::span<sharded_law<Q>> drafts{};   ///< [gamma] what token k was drawn from, if it is the first behind its row
-    std::span<compute_t<P>> target_logits{};  ///< [gamma] of the drafted tokens, in the rows that they are behind
-    std::span<compute_t<Q>> draft_logits{};   ///< [gamma]
-    std::span<draw_key> noise{};              ///< [gamma + 1] of the race of each row
-    std::span<bool> touched{};                ///< [gamma + 1] rows that the rule came to
-    std::span<double> scratch{};              ///< [2 gamma]
-    std::span<double> parts{};                ///< [parts]
+    std::span<compute_t<P>> target_logits{};       ///< [gamma] of the drafted tokens, in the rows that they are behind
+    std::span<compute_t<Q>> draft_logits{};        ///< [gamma]
+    std::span<draw_key> noise{};                   ///< [gamma + 1] of the race of each row
+    std::span<bool> touched{};                     ///< [gamma + 1] rows that the rule came to
+    std::span<double> scratch{};                   ///< [2 gamma]
+    std::span<double> parts{};                     ///< [parts]
+    std::span<slice_mode<compute_t<P>>> listed{};  ///< [ranks, most_listed] scratch, of one request at a time
 
     sharded_request() = default;
     sharded_request(workspace& ws, std::size_t block_size, std::size_t part_count) noexcept

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/detail/kernel/native.hpp>
 #include <sureleap/detail/kernel/rows.hpp>
+#include <sureleap/ranks/cut_search.hpp>
 #include <sureleap/ranks/vocabulary_slices.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/gumbel_max.hpp>
@@ -40,6 +42,11 @@ struct slice_mode {
     token_id token = no_token;
 };
 
+/// exp((logit - top) scale), the same on all ranks.
+template <class Real>
+[[nodiscard]] double weight_beside(Real logit, Real top, Real scale) noexcept {
+    return std::exp((static_cast<double>(logit) - static_cast<double>(top)) * static_cast<double>(scale));
+}
 /// The log of its time, NaN if a logit is NaN or +inf; no_token and +inf if nobody runs.
 struct race_winner {
     double time = std::numeric_limits<double>::infinity();
@@ -84,7 +91,77 @@ public:
     /// Its top is NaN if a logit is NaN or +inf.
     [[nodiscard]] slice_mode<real> mode() const noexcept { return top_of(logits()); }
 
-    // ---- once they do ------------------------------------------------------------------------------------------
+    /// The first of its tokens by (logit descending, id ascending), in that order; NaN without a token if a logit is
+    /// NaN or +inf. Tokens whose weight is 0 beside the largest may be missing. How many there are.
+    [[nodiscard]] std::size_t find_best(std::span<slice_mode<real>> out) const noexcept {
+        auto const best = mode();
+        if (best.token == no_token) {
+            if (!std::isnan(best.top)) return 0;
+            out[0] = best;
+            return 1;
+        }
+        slice_row mine = *this;
+        mine.shift_by(best.top);
+        constexpr std::size_t groups = 16;
+        std::array<double, groups> least{};
+        std::array<std::uint32_t, groups * row_group> heavy;
+        std::size_t count = 0;
+        for (std::size_t first = 0; first < logits().size(); first += heavy.size()) {
+            std::size_t const here = std::min(heavy.size(), logits().size() - first);
+            std::size_t const listed =
+                functions().above(logits().data() + first, here, mine.shift(), scale(), least.data(), heavy.data());
+            for (std::size_t i = 0; i < listed; ++i) {
+                std::size_t const place = first + heavy[i];
+                real const l = load(logits()[place]);
+                if (count == out.size() && !(l > out.back().top)) continue;
+                std::size_t at = count < out.size() ? count++ : count - 1;
+                for (; at > 0 && out[at - 1].top < l; --at) out[at] = out[at - 1];
+                out[at] = {l, token(place)};
+            }
+            // Weights of logits next to each other may be the same.
+            if (count == out.size()) least.fill(mine.weight_of(out.back().top) * (1.0 - 1e-6));
+        }
+        return count;
+    }
+
+    // ---- truncation --------------------------------------------------------------------------------------------
+
+    /// Keeps the tokens up to `id` of those with this logit, and all of larger ones.
+    void keep(real logit, token_id id) noexcept {
+        std::ptrdiff_t const last = static_cast<std::ptrdiff_t>(id) - static_cast<std::ptrdiff_t>(token(0));
+        auto const end = static_cast<std::ptrdiff_t>(logits().size());
+        row_.keep({logit, static_cast<token_id>(std::clamp(last, std::ptrdiff_t{-1}, end))});
+    }
+    [[nodiscard]] bool keeps_all() const noexcept { return row_.keeps_all(); }
+    /// The sum of exp((logit - top) scale) over what is kept of a part, in double and in the order of tokens.
+    [[nodiscard]] double sum_kept(vocabulary_part const& part, real top) const noexcept {
+        auto const here = entries(part);
+        auto const first = static_cast<std::size_t>(here.data() - logits().data());
+        double sum = 0.0;
+        for (std::size_t i = 0; i < here.size(); ++i) {
+            if (row_.keeps(first + i)) sum += weight_beside(load(here[i]), top, scale());
+        }
+        return sum;
+    }
+    /// Adds to `bins` what there is of tokens whose keys begin with the search's bits, by the next ones.
+    void count(cut_search<real> const& search, real top, std::span<cut_bin> bins) const noexcept {
+        for (T const& stored : logits()) {
+            real const l = load(stored);
+            if (!(l > -std::numeric_limits<real>::infinity()) || !search.is_open(l)) continue;
+            cut_bin& bin = bins[search.bin(l)];
+            ++bin.count;
+            bin.mass += whole_mass(weight_beside(l, top, scale()));
+        }
+    }
+    /// The n-th token with this logit, n from 1 on; no_token if n is 0.
+    [[nodiscard]] token_id find_equal(real logit, std::uint64_t n) const noexcept {
+        for (std::size_t i = 0; n > 0 && i < logits().size(); ++i) {
+            if (load(logits()[i]) == logit && --n == 0) return token(i);
+        }
+        return no_token;
+    }
+
+    // ---- once everybody knows the row's largest logit ----------------------------------------------------------
 
     /// From here on weights are exp((logit - top) scale).
     void shift_by(real top) noexcept {
@@ -139,6 +216,12 @@ public:
     }
 
 private:
+    [[nodiscard]] double weight_of(real logit) const noexcept {
+        T const at{logit};
+        real weight = 0;
+        functions().weights(&at, 1, shift(), scale(), &weight);
+        return static_cast<double>(weight);
+    }
     /// The entries of a part as weights of a race.
     struct runners {
         using weight_type = real;
@@ -217,7 +300,8 @@ struct left_in_slice {
         bool const plain = !is_here(chosen) && std::none_of(rejected.begin(), rejected.end(),
                                                             [&](rejected_child const& c) { return is_here(c.token); });
         if constexpr (std::is_same_v<Q, real>) {
-            if (plain && q != nullptr && a > 0.0 && b > 0.0 && p.is_slice() && q->is_slice() && !q->logits().empty()) {
+            if (plain && p.keeps_all() && q != nullptr && a > 0.0 && b > 0.0 && p.is_slice() && q->is_slice() &&
+                !q->logits().empty()) {
                 return p.functions().residual(p.entries(part).data(), {p.shift(), p.scale(), a},
                                               q->entries(part).data(), {q->shift(), q->scale(), b}, part.count,
                                               nullptr);

@@ -51,6 +51,8 @@ public:
         cutoff_ = kept.last;
         return kept.tokens;
     }
+    /// Only what is not behind that entry.
+    void keep(cutoff<T> const& last) noexcept { cutoff_ = last; }
     /// The reference, which subtracts before it multiplies: for numbers near the end of their range.
     void use_reference() noexcept { functions_ = &reference(); }
 
