@@ -230,6 +230,7 @@ private:
         }
         request_type& of = requests_[r];
         of.questions.begin();
+        of.identity = identity_of(request, round.batch.drafted(r));
         of.how = how;
         of.length = of.asked_length = round.batch.length(r);
         of.bad_drafts = false;
@@ -266,6 +267,14 @@ private:
             }
             of.drafts[k] = sharded_law<Q>(row, vocabulary, of.questions, of.drafted);
         }
+    }
+    /// Of what must be the same on all ranks.
+    [[nodiscard]] static std::uint64_t identity_of(request_view const& request,
+                                                   std::span<token_id const> drafted) noexcept {
+        detail::mixed_number all;
+        all.put(detail::mixed(std::span(&request, 1)));
+        for (token_id const x : drafted) all.put(std::uint64_t{static_cast<std::uint32_t>(x)});
+        return all.value();
     }
     /// What a draft's row runs over.
     [[nodiscard]] vocabulary_view over(distribution<Q> const& q) const {
@@ -414,8 +423,9 @@ private:
     [[nodiscard]] std::span<question> questions(std::size_t r) const noexcept {
         return requests_[r].open ? requests_[r].questions.asked() : std::span<question>{};
     }
-    static void put_into(detail::mixed_number& checksum, std::size_t r, question const& q) noexcept {
+    void put_into(detail::mixed_number& checksum, std::size_t r, question const& q) const noexcept {
         checksum.put(std::uint64_t{r});
+        checksum.put(requests_[r].identity);
         checksum.put(static_cast<std::uint64_t>(q.what));
         checksum.put(std::uint64_t{q.row} << 32 | q.part);
         checksum.put(q.a);

@@ -39,6 +39,7 @@ struct sharded_request {
     /// All tokens of p's rows are summed. A short top-k needs no such sum.
     [[nodiscard]] bool sums_targets() const noexcept { return how.top_k == 0 || !lists_best(); }
 
+    std::uint64_t identity = 0;    ///< a checksum of what must be the same on all ranks
     bool open = false;             ///< nothing is decided yet
     bool reads_q = false;          ///< the rule does
     bool bad_drafts = false;       ///< some have a token that their q does not have

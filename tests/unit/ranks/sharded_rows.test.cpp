@@ -10,7 +10,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <limits>
+#include <stdexcept>
 #include <vector>
 
 #include <sureleap/ranks/one_rank.hpp>
@@ -20,6 +21,7 @@
 
 #include "support/common.hpp"
 #include "support/engine_scene.hpp"
+#include "support/error_text.hpp"
 #include "support/on_ranks.hpp"
 #include "support/sliced_calls.hpp"
 
@@ -281,4 +283,198 @@ TEST_CASE("slices: any ranks emit the same tokens of trees", "[ranks]") {
         for (std::int64_t const a : alone.out.accepted) accepted += static_cast<std::size_t>(a);
     }
     CHECK(accepted > 140);
+}
+
+namespace {
+
+/// Two requests with two drafts each, of which everything is right.
+struct small_call {
+    static constexpr std::size_t V = 12;
+    static constexpr std::size_t gamma = 2;
+    std::vector<float> p = std::vector<float>(2 * (gamma + 1) * V, 0.0f);
+    std::vector<float> q = std::vector<float>(2 * gamma * V, 0.0f);
+    std::vector<std::int32_t> drafts{1, 2, 3, 9};
+    std::vector<std::int64_t> seeds{5, 6}, positions{7, 8};
+    std::vector<std::int32_t> words = std::vector<std::int32_t>(6, -1);
+    engine_arrays<float> call{.requests = 2,
+                              .target = {p.data(), 2 * (gamma + 1), V},
+                              .drafts = drafts.data(),
+                              .draft_stride = gamma,
+                              .q = {.rows = q.data(), .slot_stride = gamma * V, .row_stride = V},
+                              .positions = positions.data(),
+                              .settings = {.seeds = seeds.data()}};
+};
+engine_shape const small_shape{.vocabulary = small_call::V, .block_size = small_call::gamma};
+vocabulary_slices const small_slices = vocabulary_slices::even(small_call::V, 3, 4);
+constexpr auto lost = static_cast<std::uint8_t>(status::ranks_lost);
+constexpr auto differ = static_cast<std::uint8_t>(status::ranks_differ);
+constexpr auto good = static_cast<std::uint8_t>(status::ok);
+
+/// What each of three ranks ends with. change(rank, call) makes one's own call another one's; between(rank) comes
+/// before the second of two calls, whose outcome counts.
+template <class Rule, class Change, class Between>
+std::vector<std::vector<std::uint8_t>> statuses_of(Rule const& rule, Change const& change, Between const& between) {
+    std::vector<std::vector<std::uint8_t>> all(3);
+    thread_ranks threads{3, {.seconds = 5.0}};
+    on_ranks(3, [&](std::size_t rank) {
+        small_call own;
+        std::vector<float> const zero(2, 0.0f);
+        if (std::is_same_v<Rule, greedy_match>) own.call.settings.temperature = zero.data();
+        auto ranks = threads.of(rank);
+        row_shards<float, decltype(ranks)> shards{
+            ranks, small_slices, {.max_requests = 2, .block_size = small_call::gamma}};
+        verifier<float, Rule> verify{rule, sliced_options(small_shape, 2, small_slices, rank)};
+        for (bool const second : {false, true}) {
+            if (second && !between(rank, threads)) return;
+            if (second) change(rank, own);
+            sliced_call<float> sliced{own, small_shape, small_slices, rank};
+            sliced_outputs out(2, small_call::gamma);
+            sliced.call.out = out.arrays();
+            static_cast<void>(verify(sliced.call, shards));
+            all[rank] = out.statuses;
+        }
+    });
+    return all;
+}
+template <class Rule, class Change>
+std::vector<std::vector<std::uint8_t>> statuses_of(Rule const& rule, Change const& change) {
+    return statuses_of(rule, change, [](std::size_t, thread_ranks&) { return true; });
+}
+std::vector<std::vector<std::uint8_t>> on_all(std::uint8_t first, std::uint8_t second) {
+    return std::vector<std::vector<std::uint8_t>>(3, {first, second});
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("slices: a row without a law on one rank has none on all", "[ranks]", token_rejection<>,
+                   block_verification<>, target_match<>, keyed_coupling, recursive_rejection<>) {
+    constexpr auto invalid = static_cast<std::uint8_t>(status::invalid_target);
+    float const nan = std::numeric_limits<float>::quiet_NaN();
+    CHECK(statuses_of(TestType{}, [](std::size_t, small_call&) {}) == on_all(good, good));
+    CHECK(statuses_of(TestType{}, [&](std::size_t rank, small_call& c) {
+              if (rank == 1) c.p[5] = nan;
+          }) == on_all(invalid, good));
+    CHECK(statuses_of(TestType{}, [&](std::size_t rank, small_call& c) {
+              if (rank == 2) c.p[3 * small_call::V + 8] = std::numeric_limits<float>::infinity();
+          }) == on_all(good, invalid));
+    CHECK(statuses_of(TestType{}, [&](std::size_t, small_call& c) {
+              std::fill_n(c.p.begin(), small_call::V, -std::numeric_limits<float>::infinity());
+          }) == on_all(invalid, good));
+}
+
+TEMPLATE_TEST_CASE("slices: drafts end where q has not got the token, on all ranks", "[ranks]", token_rejection<>,
+                   block_verification<>) {
+    constexpr auto invalid = static_cast<std::uint8_t>(status::invalid_draft);
+    CHECK(statuses_of(TestType{}, [](std::size_t rank, small_call& c) {
+              if (rank == 0) c.q[1] = -std::numeric_limits<float>::infinity();
+          }) == on_all(invalid, good));
+    CHECK(statuses_of(TestType{}, [](std::size_t rank, small_call& c) {
+              if (rank == 2) c.q[3 * small_call::V + 10] = std::numeric_limits<float>::quiet_NaN();
+          }) == on_all(good, invalid));
+}
+
+TEMPLATE_TEST_CASE("slices: ranks that do not decide the same end the round with nothing emitted", "[ranks]",
+                   token_rejection<>, target_match<>, keyed_coupling, greedy_match) {
+    using change = void (*)(small_call&);
+    change const changes[]{[](small_call& c) { c.seeds[1] = 77; }, [](small_call& c) { c.positions[0] = 70; },
+                           [](small_call& c) { c.drafts[2] = 4; }};
+    for (change const of_one : changes) {
+        auto const ends = statuses_of(TestType{}, [&](std::size_t rank, small_call& c) {
+            if (rank == 1) of_one(c);
+        });
+        CHECK(ends == on_all(differ, differ));
+    }
+    CHECK(statuses_of(
+              TestType{}, [](std::size_t, small_call&) {},
+              [](std::size_t rank, thread_ranks& ranks) {
+                  if (rank == 1) ranks.leave();
+                  return rank != 1;
+              })[0] == std::vector<std::uint8_t>{lost, lost});
+}
+
+namespace {
+struct fault_of_rank {
+    static constexpr bool takes_slices = true;
+    bool throws = false;
+    template <class Real>
+    void operator()(hook_context const& at, std::span<Real> row) const {
+        if (throws && at.request.id == 1) throw std::runtime_error("no penalties here");
+        if (at.first_token == 4) row[1] += Real{2};
+    }
+};
+}  // namespace
+
+TEST_CASE("slices: a hook that throws on one rank ends the round on the others, and they go on together", "[ranks]") {
+    constexpr std::size_t V = small_call::V;
+    std::vector<std::vector<status>> seen(3);
+    std::vector<int> caught(3);
+    thread_ranks threads{3, {.seconds = 20.0}};
+    on_ranks(3, [&](std::size_t rank) {
+        small_call own;
+        auto ranks = threads.of(rank);
+        row_shards<float, decltype(ranks), float, fault_of_rank> shards{
+            ranks, small_slices, {.max_requests = 2, .block_size = 2}};
+        given_drafts<float> drafter{sliced_options(small_shape, 2, small_slices, rank).drafts};
+        fixed_schedule schedule;
+        token_rejection<> const rule;
+        philox_randomness rng;
+        round_memory<float, float, fault_of_rank> memory{drafter, schedule, rule, {.max_requests = 2}};
+        std::size_t const first = small_slices.first(rank);
+        request_settings const settings{};
+        std::vector<request_view> requests;
+        std::vector<token_id> const tokens(own.drafts.begin(), own.drafts.end());
+        std::vector<given_draft<float>> drafts;
+        for (std::size_t r = 0; r < 2; ++r) {
+            requests.push_back(
+                {.id = r, .slot = r, .anchor = 0, .position = 3, .seed = r, .remaining = 9, .settings = &settings});
+            drafts.push_back(
+                {.tokens = std::span(tokens).subspan(2 * r, 2), .q = {own.q.data() + 2 * r * V + first, 2, 4, V}});
+        }
+        for (bool const fails : {true, false}) {
+            drafter.hand(drafts);
+            if (!begin_round(schedule, requests, memory)) return;
+            draw(drafter, drafter.forward(memory.requests()), rule, rng, memory);
+            static_cast<void>(admit(schedule, memory));
+            logits_rows<float> const rows{.values = {own.p.data() + first, 6, 4, V}};
+            fault_of_rank const hook{.throws = fails && rank == 2};
+            try {
+                accept(rule, shards.of(rows), hook, rng, memory);
+            } catch (std::runtime_error const&) {
+                ++caught[rank];
+                continue;
+            }
+            for (verdict const& v : end_round(schedule, memory).verdicts) seen[rank].push_back(v.outcome);
+        }
+    });
+    CHECK(caught == std::vector<int>{0, 0, 1});
+    status const ends[]{status::ranks_lost, status::ranks_lost, status::ok, status::ok};
+    CHECK(std::ranges::equal(seen[0], ends));
+    CHECK(std::ranges::equal(seen[1], ends));
+    CHECK(seen[2] == std::vector<status>{status::ok, status::ok});
+}
+
+TEST_CASE("slices: what does not fit is refused", "[ranks]") {
+    using support::error_text;
+    using support::says;
+    one_rank ranks;
+    CHECK(says(error_text([] { vocabulary_slices(std::vector<std::size_t>{}); }), {"there are no ends"}));
+    CHECK(says(error_text([] { vocabulary_slices(std::vector<std::size_t>{5, 4}); }), {"ends[1] is 4", "at least 5"}));
+    CHECK(says(error_text([] { vocabulary_slices(std::vector<std::size_t>{5}, 0); }), {"part_size is 0"}));
+    CHECK(says(error_text([] { vocabulary_slices(std::vector<std::size_t>{0, 0}); }), {"all slices are empty"}));
+    auto const make = [&](std::size_t of, row_shards_options const& options) {
+        return error_text([&] { row_shards<float, one_rank>(ranks, vocabulary_slices::even(12, of, 4), options); });
+    };
+    CHECK(says(make(3, {.block_size = 2}), {"there are 3 slices", "each of the 1 ranks"}));
+    CHECK(says(make(1, {.max_requests = 0, .block_size = 2}), {"max_requests is 0"}));
+    small_call own;
+    auto const call = [&](row_shards_options const& options, verifier_options const& of) {
+        row_shards<float, one_rank> shards{ranks, vocabulary_slices::even(12, 1, 4), options};
+        return error_text([&] { static_cast<void>(verifier<float, token_rejection<>>{{}, of}(own.call, shards)); });
+    };
+    auto of = sliced_options(small_shape, 2, vocabulary_slices::even(12, 1, 4), 0);
+    CHECK(call({.max_requests = 2, .block_size = 2}, of).empty());
+    CHECK(says(call({.max_requests = 1, .block_size = 2}, of),
+               {"made for 1 requests with 2 drafts", "at least 2 and 2"}));
+    of.ranks = true;
+    CHECK(says(call({.max_requests = 2, .block_size = 2}, of), {"request 0 asks for", "no rank has a whole row"}));
 }
