@@ -69,8 +69,9 @@ public:
         std::size_t const rows = of.asked_length + 1;
         switch (q.what) {
             case question::kind::laws:
-                return ((of.sums_targets() ? rows : 0) * (sizeof(target_real) + sizeof(double)) +
-                        count_drafts(of, kind_of<Q>::dense) * (sizeof(draft_real) + sizeof(double))) *
+                return 2 *
+                           ((of.sums_targets() ? rows : 0) * sizeof(target_real) +
+                            count_drafts(of, kind_of<Q>::dense) * sizeof(draft_real)) *
                            slices_.most_parts() +
                        of.asked_length * (sizeof(target_real) + sizeof(draft_real));
             case question::kind::best: return cuts_.bytes_of_best(of);
@@ -113,7 +114,7 @@ public:
             }
             case question::kind::races:
                 for (std::size_t n = 0; n <= of.asked_length; ++n) {
-                    auto const best = race(of.targets[n].row().own, of.noise[n]);
+                    auto const best = race(of, n);
                     out.put(best.time);
                     out.put(best.token);
                 }
@@ -191,14 +192,15 @@ private:
     void say_laws(request_type const& of, byte_writer& out) const noexcept {
         auto const sums = [&](auto const& row) {
             for (std::size_t i = 0; i < slices_.most_parts(); ++i) {
-                using part_type = std::remove_cvref_t<decltype(row.sum(own_parts()[0]))>;
-                part_type const here = i < own_parts().size() ? row.sum(own_parts()[i]) : part_type{};
+                using part_type = part_sum<std::remove_cvref_t<decltype(row.top)>>;
+                part_type const here =
+                    i < own_parts().size() ? row.own.sum(own_parts()[i], row.truncates) : part_type{};
                 out.put(here.top);
-                out.put(here.sum);
+                out.put(static_cast<decltype(here.top)>(here.sum));
             }
         };
-        for (std::size_t n = 0; of.sums_targets() && n <= of.asked_length; ++n) sums(of.targets[n].row().own);
-        for_each_draft(of, kind_of<Q>::dense, [&](std::size_t k) { sums(of.drafts[k].row().own); });
+        for (std::size_t n = 0; of.sums_targets() && n <= of.asked_length; ++n) sums(of.targets[n].row());
+        for_each_draft(of, kind_of<Q>::dense, [&](std::size_t k) { sums(of.drafts[k].row()); });
         for (std::size_t k = 0; k < of.asked_length; ++k) {
             token_id const x = of.drafted.tokens[k];
             std::size_t const n = of.drafted.row(k);
@@ -211,12 +213,12 @@ private:
         std::size_t at = 0;
         auto const sums = [&](auto& row) {
             using real = std::remove_cvref_t<decltype(row.top)>;
-            std::size_t const step = sizeof(real) + sizeof(double);
+            std::size_t const step = 2 * sizeof(real);
             auto const of_part = [&](std::size_t i) {
                 std::size_t const rank = slices_.parts()[i].rank;
                 byte_reader in{first + rank * size + at + (i - slices_.first_part(rank)) * step};
                 real const top = in.template take<real>();
-                return part_sum<real>{top, in.template take<double>()};
+                return part_sum<real>{top, static_cast<double>(in.template take<real>())};
             };
             combine(row, of_part);
             at += step * slices_.most_parts();
@@ -290,10 +292,17 @@ private:
             of.targets[n].row().winner = is_law ? best.token : no_token;
         }
     }
-    [[nodiscard]] race_winner race(slice_row<P> const& row, draw_key const& key) const noexcept {
+    [[nodiscard]] race_winner race(request_type const& of, std::size_t n) const noexcept {
+        slice_row<P> const& row = of.targets[n].row().own;
         race_winner best{};
+        // What was drafted is likely to win.
+        double known = std::numeric_limits<double>::infinity();
+        std::size_t const k = of.first_behind(n);
+        if (k < of.asked_length && owns(of.drafted.tokens[k]) && of.targets[n].keeps(of.drafted.tokens[k])) {
+            known = row.arrival(of.drafted.tokens[k], of.noise[n]);
+        }
         for (vocabulary_part const& part : own_parts()) {
-            auto const here = row.race(part, key);
+            auto const here = row.race(part, of.noise[n], std::min(known, best.time));
             if (std::isnan(here.time)) return here;
             if (here.time < best.time) best = here;
         }

@@ -102,6 +102,13 @@ public:
         if (row_.is == kind::greedy) return !has_mode() || row_.mode != no_token;
         return row_.is == kind::one_hot;
     }
+    /// What truncation leaves, once its cut is known.
+    [[nodiscard]] bool keeps(token_id v) const noexcept {
+        if (!row_.truncates) return true;
+        double const l = logit(v);
+        auto const last = static_cast<double>(row_.cut_logit);
+        return l > last || (l == last && v <= row_.cut_token);
+    }
     /// Its cut is known, or it has none; before that nobody runs a race over it.
     [[nodiscard]] bool can_race() const noexcept { return !row_.truncates || is_summed(); }
     /// It is known that there is no law.
@@ -164,12 +171,6 @@ private:
         auto const* const known =
             questions_->ask({.what = question::kind::logit, .of_q = row_.is_draft, .row = row_.index, .token = v});
         return known == nullptr ? 0.0 : known->number;
-    }
-    [[nodiscard]] bool keeps(token_id v) const noexcept {
-        if (!row_.truncates) return true;
-        double const l = logit(v);
-        auto const last = static_cast<double>(row_.cut_logit);
-        return l > last || (l == last && v <= row_.cut_token);
     }
     [[nodiscard]] double exponent(token_id v) const noexcept {
         return (logit(v) - static_cast<double>(row_.top)) * static_cast<double>(row_.own.scale());

@@ -18,7 +18,7 @@
 //     block_verification                 3: the same, masses for every prefix at once
 //     recursive_rejection and the like   2 or 3, and one for each rejected child of the request that has most of them
 //
-// What is exchanged of a row is some 12 bytes for each part of its vocabulary. A top-k of at most 256 takes no exchange
+// What is exchanged of a row is 8 bytes for each part of its vocabulary. A top-k of at most 256 takes no exchange
 // more, a race over it one; other truncations take up to five more, ten if both top-k and top-p are searched (cuts.hpp).
 #pragma once
 
@@ -72,12 +72,14 @@ struct row_shards_options {
 template <class T, communicator Ranks, class Q, class Hook>
 class row_shards;
 
-/// The columns of one rank, for accept. A view.
+/// The columns of one rank, for accept: what a target returns whose ranks have slices. A view; `values` is [rows, tokens
+/// of the slice].
 template <class T, communicator Ranks, class Q, class Hook>
-struct sharded_rows {
-    using value_type = T;
-    logits_rows<T> own{};  ///< [rows, tokens of the slice]
+struct sharded_rows : logits_rows<T> {
     row_shards<T, Ranks, Q, Hook>& shards;
+
+    sharded_rows(logits_rows<T> const& own, row_shards<T, Ranks, Q, Hook>& all) noexcept
+        : logits_rows<T>(own), shards(all) {}
 };
 
 namespace detail {
@@ -263,7 +265,7 @@ private:
             } else {
                 row.is = std::isfinite(q.scale()) ? kind_of<Q>::dense : kind_of<Q>::greedy;
                 auto const scale = std::isfinite(q.scale()) ? q.scale() : draft_real(1);
-                row.own = {q.logits(), over(q), scale, q.functions()};
+                row.own = {own_logits(q), own_tokens(q), scale, q.functions()};
             }
             of.drafts[k] = sharded_law<Q>(row, vocabulary, of.questions, of.drafted);
         }
@@ -276,17 +278,23 @@ private:
         for (token_id const x : drafted) all.put(std::uint64_t{static_cast<std::uint32_t>(x)});
         return all.value();
     }
-    /// What a draft's row runs over.
-    [[nodiscard]] vocabulary_view over(distribution<Q> const& q) const {
+    /// What this rank has of a draft's row: a slice, a list of tokens, or its own part of a row that all ranks have.
+    [[nodiscard]] std::span<Q const> own_logits(distribution<Q> const& q) const {
+        if (q.over()) return q.logits();
+        if (q.logits().size() != slices_.vocabulary()) {
+            fail_with("row_shards: a draft's row has ", q.logits().size(), " logits, expected ", slices_.vocabulary(),
+                      ", or the slice that it was recorded as (distribution::slice)");
+        }
+        return q.logits().subspan(slices_.first(ranks_.rank()), own_size());
+    }
+    [[nodiscard]] vocabulary_view own_tokens(distribution<Q> const& q) const {
         if (q.over() && q.over().list().empty() && !q.over().is_slice()) {
             fail_with("row_shards: a draft has a vocabulary_map, expected a slice or an ascending list of its tokens");
         }
-        if (q.over()) return q.over();
-        if (q.logits().size() != own_size()) {
-            fail_with("row_shards: a draft's row has ", q.logits().size(), " logits, expected ", own_size(),
-                      ", the tokens of the rank's slice");
+        if (!q.keeps_all()) {
+            fail_with("row_shards: a draft's row is truncated, expected a temperature alone: it is summed in slices");
         }
-        return own_tokens();
+        return q.over() ? q.over() : own_tokens();
     }
     [[nodiscard]] vocabulary_view own_tokens() const noexcept {
         return vocabulary_view::slice(slices_.first(ranks_.rank()), own_size(), slices_.vocabulary());
@@ -460,12 +468,12 @@ void accept(Rule const& rule, sharded_rows<Row, Ranks, DraftReal, RowHook> const
                   "accept: the row_shards are of other types than the round_memory; make both of the same target "
                   "storage, draft type and hook");
     auto& round = detail::round_access::state(memory);
-    detail::expect_accept(rule, rows.own.pass, round);
-    detail::expect_shape(rows.own, round.batch, rows.shards.slices().size(rows.shards.rank()));
+    detail::expect_accept(rule, rows.pass, round);
+    detail::expect_shape(rows, round.batch, rows.shards.slices().size(rows.shards.rank()));
     rows.shards.expect_room(memory.sizes());
-    rows.shards.judge(rule, rows.own, hook, rng, round);
+    rows.shards.judge(rule, rows, hook, rng, round);
     round.at.judged = true;
-    round.at.scored = rows.own.pass;
+    round.at.scored = rows.pass;
 }
 
 SURELEAP_END_NAMESPACE

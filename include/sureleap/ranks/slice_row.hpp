@@ -29,7 +29,8 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 
-/// Of a part of a row: its largest logit, NaN if a logit is NaN or +inf, and the sum of exp((logit - top) scale).
+/// Of a part of a row: one of its logits, or its largest one, NaN if a logit is NaN or +inf; and the sum of exp((logit -
+/// top) scale).
 template <class Real>
 struct part_sum {
     Real top = -std::numeric_limits<Real>::infinity();
@@ -81,9 +82,14 @@ public:
 
     // ---- before anybody knows the row's largest logit ----------------------------------------------------------
 
-    [[nodiscard]] part_sum<real> sum(vocabulary_part const& part) const noexcept {
+    /// Relative to the part's largest logit if `to_top`, or else to some of its size, which saves a pass.
+    [[nodiscard]] part_sum<real> sum(vocabulary_part const& part, bool to_top) const noexcept {
         auto const here = entries(part);
         if (here.empty()) return {};
+        if (real const near = some_logit(here); !to_top && std::isfinite(near)) {
+            double const sum = functions_beside(near).sum(here.data(), here.size(), near, scale(), nullptr);
+            if (sum > 0.5 && sum < too_large) return {near, sum};
+        }
         real const top = top_of(here).top;
         if (!std::isfinite(top)) return {top, 0.0};
         return {top, functions_beside(top).sum(here.data(), here.size(), top, scale(), nullptr)};
@@ -195,27 +201,50 @@ public:
         return logits().subspan(begin, static_cast<std::size_t>(place(part.first + part.count)) - begin);
     }
 
-    /// Where a part's race of `key` ends: its winner and the log of its time, as a race over all tokens has them.
-    [[nodiscard]] race_winner race(vocabulary_part const& part, draw_key const& key) const noexcept {
+    /// The log of the time at which token v arrives in the race of `key`.
+    [[nodiscard]] double arrival(token_id v, draw_key const& key) const noexcept {
+        return std::log(exponential(key, static_cast<std::size_t>(v))) -
+               static_cast<double>(logit(v)) * static_cast<double>(scale());
+    }
+    /// The winner of a part's race, as a race over all tokens has it; nobody if it comes later than `best`, as far as
+    /// rounding lets that be seen.
+    [[nodiscard]] race_winner race(vocabulary_part const& part, draw_key const& key, double best) const noexcept {
         auto const here = entries(part);
         if (here.empty()) return {};
-        auto const best = top_of(here);
-        if (best.token == no_token) return {static_cast<double>(-best.top), no_token};
-        slice_row<T> mine = *this;
-        mine.shift_by(best.top);  // so that the winner is the same, wherever slices end
-        runners const weights{mine, static_cast<std::size_t>(here.data() - logits().data()), here.size()};
-        gumbel_search leader{key};
-        std::size_t const begin = part.first - part.first % (2 * row_group);
-        if (!leader.visit_some(weights, best.token, begin, part.first + part.count)) {
-            return {std::numeric_limits<double>::quiet_NaN(), no_token};
+        real const near = some_logit(here);
+        if (std::isfinite(near)) {
+            if (auto const found = race(part, here, key, near, best); !std::isnan(found.time)) return found;
         }
-        token_id const v = leader.winner();
-        return {std::log(exponential(key, static_cast<std::size_t>(v))) -
-                    static_cast<double>(logit(v)) * static_cast<double>(scale()),
-                v};
+        auto const mode = top_of(here);
+        if (mode.token == no_token) return {static_cast<double>(-mode.top), no_token};
+        return race(part, here, key, mode.top, best);
     }
 
 private:
+    // Sums from here on lose digits, and so do weights relative to such a logit.
+    static constexpr double too_large = 1e30;
+
+    /// Of the size of the first ones, so that weights are the same wherever slices end; -inf or NaN if these are.
+    [[nodiscard]] static real some_logit(std::span<T const> here) noexcept {
+        real largest = -std::numeric_limits<real>::infinity();
+        for (T const& l : here.first(std::min<std::size_t>(here.size(), 64))) largest = std::max(largest, load(l));
+        return largest;
+    }
+    /// By weights relative to `near`. NaN where these are of no use.
+    [[nodiscard]] race_winner race(vocabulary_part const& part, std::span<T const> here, draw_key const& key, real near,
+                                   double best) const noexcept {
+        slice_row<T> mine = *this;
+        mine.shift_by(near);
+        runners const weights{mine, static_cast<std::size_t>(here.data() - logits().data()), here.size()};
+        gumbel_search leader{key};
+        leader.know(std::exp(best + static_cast<double>(near) * static_cast<double>(scale())) * (1.0 + 1e-5));
+        std::size_t const begin = part.first - part.first % (2 * row_group);
+        if (!leader.visit_some(weights, no_token, begin, part.first + part.count)) {
+            return {std::numeric_limits<double>::quiet_NaN(), no_token};
+        }
+        if (leader.winner() == no_token) return {};
+        return {arrival(leader.winner(), key), leader.winner()};
+    }
     [[nodiscard]] double weight_of(real logit) const noexcept {
         T const at{logit};
         real weight = 0;

@@ -284,6 +284,8 @@ public:
 
     /// The row that it was made of; empty for one_hot().
     [[nodiscard]] std::span<T const> logits() const noexcept { return row_.row().logits(); }
+    /// Nothing of the row is cut off.
+    [[nodiscard]] bool keeps_all() const noexcept { return row_.row().keeps_all(); }
     /// What the row runs over; nothing, if that is the vocabulary.
     [[nodiscard]] vocabulary_view const& over() const noexcept { return map_; }
     /// Logits are multiplied with it.

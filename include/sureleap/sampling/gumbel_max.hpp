@@ -130,6 +130,8 @@ public:
     explicit gumbel_search(draw_key const& key) noexcept : key_(key) {}
 
     [[nodiscard]] token_id winner() const noexcept { return winner_; }
+    /// Nobody wins who comes later than at this time.
+    void know(double time) noexcept { best_ = time; }
 
     template <class Weights>
     void visit_all(Weights const& weights) noexcept {

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT
+//
+// Rounds over slices of the vocabulary, whose ranks are processes: mpirun -n 3 ranks.rounds <mode> [rounds]
+//
+//   random      random calls of all rules, storage types, kinds of q, edits and truncations, over random slices: what one
+//               rank with whole rows emits
+//   decodes     decoders whose target has slices: what a decoder with a whole target emits
+//   soak        the same with requests that join, leave and are cancelled at any time: nothing is lost
+//   killed      rank 1 ends in the middle of a verification
+//   stopped     rank 1 is stopped there for longer than others wait
+//
+// Of the last two the others are told in time that a rank is lost, with nothing emitted; rank 0 says so. They end by
+// _exit, since MPI_Finalize would wait for the one that is gone.
+#include <mpi.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sureleap/decoder.hpp>
+#include <sureleap/ext/mpi.hpp>
+#include <sureleap/ranks/gather.hpp>
+#include <sureleap/ranks/one_rank.hpp>
+#include <sureleap/ranks/rank_consensus.hpp>
+#include <sureleap/ranks/sharded_rows.hpp>
+#include <sureleap/schedule/agreed.hpp>
+#include <sureleap/schedule/top_k.hpp>
+#include <sureleap/verifier.hpp>
+#include <sureleap/verify/any.hpp>
+
+#include "support/dice.hpp"
+#include "support/engine_scene.hpp"
+#include "support/sliced_calls.hpp"
+#include "support/small_world.hpp"
+
+using namespace sureleap;
+using namespace support;
+
+namespace {
+
+void expect(bool holds, char const* what, std::uint64_t number = 0) {
+    if (holds) return;
+    int rank = -1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    std::fprintf(stderr, "rank %d: %s (%llu)\n", rank, what, static_cast<unsigned long long>(number));
+    std::fflush(nullptr);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    std::abort();
+}
+
+// ---- random calls ----------------------------------------------------------------------------------------------
+
+template <class T, class Edits, class Laid, class Ranks>
+sliced_outputs run(Laid const& whole, engine_shape const& shape, any_rule const& rule, vocabulary_slices const& slices,
+                   Ranks& ranks) {
+    std::size_t const R = whole.call.requests;
+    sliced_outputs out(R, shape.block_size);
+    row_shards<T, Ranks, float, Edits> shards{ranks, slices, {.max_requests = R, .block_size = shape.block_size}};
+    verifier<T, any_rule, Edits> verify{rule, sliced_options(shape, R, slices, ranks.rank())};
+    sliced_call<T> own{whole, shape, slices, ranks.rank()};
+    own.call.out = out.arrays();
+    static_cast<void>(verify(own.call, shards));
+    return out;
+}
+template <class T, class Edits>
+void check_call(mpi_ranks& ranks, std::uint64_t seed, any_rule const& rule, engine_shape const& shape) {
+    dice roll(seed);
+    std::vector<plain_request<T>> requests;
+    for (std::size_t r = 1 + roll.below(4); r > 0; --r) requests.push_back(random_request<T>(roll, shape));
+    laid_out<T, std::vector> const whole(roll, shape, requests);
+    std::size_t const P = ranks.size();
+    auto const slices = roll.chance(0.5) ? vocabulary_slices::even(shape.vocabulary, P, 8)
+                                         : uneven_slices(roll, shape.vocabulary, P, 8);
+    one_rank alone;
+    bool const same = run<T, Edits>(whole, shape, rule, slices, ranks) ==
+                      run<T, Edits>(whole, shape, rule, vocabulary_slices::even(shape.vocabulary, 1, 8), alone);
+    expect(same, "other tokens than one rank emits, in call", seed);
+}
+template <class T>
+void check_call(mpi_ranks& ranks, std::uint64_t seed, any_rule const& rule, engine_shape const& shape) {
+    if (shape.edits) return check_call<T, array_edits>(ranks, seed, rule, shape);
+    check_call<T, no_logits_hook>(ranks, seed, rule, shape);
+}
+void random_calls(mpi_ranks& ranks, std::size_t rounds) {
+    any_rule const rules[]{token_rejection<>{}, block_verification<>{}, target_match<>{}, keyed_coupling{},
+                           greedy_match{}};
+    for (std::uint64_t seed = 0; seed < rounds * std::size(rules); ++seed) {
+        engine_shape shape{.q = static_cast<q_kind>(seed / 5 % 5),
+                           .edits = seed % 2 == 1,
+                           .greedy = seed % 5 == 4,
+                           .truncates = seed % 4 >= 2};
+        if (seed % 7 == 0) shape.vocabulary = 200;
+        any_rule const& rule = rules[seed % 5];
+        if (seed % 3 == 0) check_call<float>(ranks, seed, rule, shape);
+        if (seed % 3 == 1) check_call<bf16>(ranks, seed, rule, shape);
+        if (seed % 3 == 2) check_call<half>(ranks, seed, rule, shape);
+    }
+}
+
+// ---- decoders --------------------------------------------------------------------------------------------------
+
+/// A target of which this rank scores its own columns alone.
+template <class Target, class Ranks>
+struct sliced_target {
+    Target whole;
+    row_shards<double, Ranks>* shards;
+
+    [[nodiscard]] sharded_rows<double, Ranks, double, no_logits_hook> score(verify_batch const& batch) {
+        auto const rows = whole.score(batch);
+        std::size_t const rank = shards->rank();
+        std::size_t const first = shards->slices().first(rank);
+        logits_rows<double> own{};
+        own.values = {rows.values.data + first, rows.values.rows, shards->slices().size(rank), rows.values.cols};
+        return shards->of(own);
+    }
+};
+constexpr std::size_t places = 4;
+small_world::world const a_world{12, 11, 3};
+
+struct capacity {
+    [[nodiscard]] double steps_per_second(std::size_t batch) const noexcept {
+        return 1.0 / (1.0 + 0.01 * static_cast<double>((batch + 3) / 4 * 4));
+    }
+};
+/// of(decoder) with a decoder whose target has slices on these ranks.
+template <class Rule, class Ranks, class Of>
+void with_decoder(Ranks& ranks, Of const& of) {
+    auto const slices = vocabulary_slices::even(a_world.vocabulary, ranks.size(), 2);
+    row_shards<double, Ranks> shards{ranks, slices, {.max_requests = places, .block_size = a_world.block_size}};
+    auto whole = small_world::target_of(a_world);
+    sliced_target<decltype(whole), Ranks> target{whole, &shards};
+    decoder dec{target,
+                small_world::semi_of(a_world),
+                agreed{top_k_schedule{capacity{}}, rank_consensus{ranks, {.max_requests = places}}},
+                Rule{},
+                {.max_requests = places}};
+    of(dec);
+}
+struct texts {
+    std::map<request_id, std::vector<token_id>> tokens;
+    status ended = status::ok;
+
+    [[nodiscard]] std::uint64_t number() const {
+        std::uint64_t all = 0;
+        for (auto const& [id, text] : tokens) {
+            for (token_id const x : text) all = all * 31 + static_cast<std::uint64_t>(x) + 7 * id + 1;
+        }
+        return all;
+    }
+};
+template <class Decoder>
+void take_events(Decoder& dec, texts& all) {
+    for (auto const& event : dec.events()) {
+        if (event.outcome != status::ok) all.ended = event.outcome;
+        auto& text = all.tokens[event.request];
+        text.insert(text.end(), event.tokens.begin(), event.tokens.end());
+    }
+}
+void submit_some(auto& dec, std::size_t count) {
+    for (std::uint64_t r = 0; r < count; ++r) {
+        dec.submit(std::vector<token_id>{static_cast<token_id>(r % a_world.vocabulary)},
+                   {.temperature = r % 3 == 2 ? 0.0 : 0.9, .seed = 100 + r, .max_new_tokens = 60});
+    }
+}
+template <class Rule>
+void check_decoder(mpi_ranks& ranks) {
+    texts together, alone;
+    auto const decode = [](texts& into) {
+        return [&into](auto& dec) {
+            submit_some(dec, 9);
+            while (dec.step()) take_events(dec, into);
+        };
+    };
+    with_decoder<Rule>(ranks, decode(together));
+    one_rank self;
+    with_decoder<Rule>(self, decode(alone));
+    expect(together.tokens == alone.tokens, "other texts than one rank decodes");
+    std::size_t count = 0;
+    for (auto const& [id, text] : together.tokens) count += text.size();
+    expect(count == 9 * 60, "tokens are missing", count);
+}
+
+/// Requests join, leave and are cancelled; nothing is lost, and all ranks have the same texts.
+template <class Rule>
+void soak(mpi_ranks& ranks, std::size_t rounds) {
+    with_decoder<Rule>(ranks, [&](auto& dec) {
+        dice roll(17);
+        texts all;
+        std::map<request_id, std::size_t> wanted;
+        std::size_t finished = 0, cancelled = 0;
+        for (std::size_t t = 0; t < rounds; ++t) {
+            if (wanted.size() < 12 && roll.chance(0.3)) {
+                std::size_t const most = 1 + roll.below(40);
+                auto const id = dec.submit(std::vector<token_id>{static_cast<token_id>(roll.below(a_world.vocabulary))},
+                                           {.temperature = roll.chance(0.2) ? 0.0 : 0.8,
+                                            .top_k = roll.chance(0.3) ? 5 : 0,
+                                            .top_p = roll.chance(0.3) ? 0.9 : 1.0,
+                                            .seed = roll.bits(),
+                                            .draft = transform{.temperature = 1.0},
+                                            .max_new_tokens = most});
+                wanted[id] = most;
+            }
+            if (!wanted.empty() && roll.chance(0.02)) {
+                auto const at = std::next(wanted.begin(), static_cast<std::ptrdiff_t>(roll.below(wanted.size())));
+                dec.cancel(at->first);
+                all.tokens.erase(at->first);
+                wanted.erase(at);
+                ++cancelled;
+            }
+            static_cast<void>(dec.step());
+            take_events(dec, all);
+            expect(all.ended == status::ok, "a round failed", t);
+            for (auto it = wanted.begin(); it != wanted.end();) {
+                if (all.tokens[it->first].size() < it->second) {
+                    ++it;
+                    continue;
+                }
+                expect(all.tokens[it->first].size() == it->second, "a request has tokens that nobody asked for", t);
+                all.tokens.erase(it->first);
+                it = wanted.erase(it);
+                ++finished;
+            }
+            if (t % 100 != 0) continue;
+            std::vector<std::uint64_t> numbers(ranks.size());
+            expect(gather(ranks, all.number(), std::span(numbers)), "an exchange failed");
+            for (std::uint64_t const n : numbers) expect(n == numbers[0], "ranks have other texts", t);
+        }
+        while (dec.step()) take_events(dec, all);
+        for (auto const& [id, most] : wanted) expect(all.tokens[id].size() == most, "tokens were lost", id);
+        if (ranks.rank() == 0) {
+            std::printf("%zu rounds: %zu requests finished, %zu cancelled, nothing lost\n", rounds,
+                        finished + wanted.size(), cancelled);
+        }
+    });
+}
+
+// ---- a rank that is lost ---------------------------------------------------------------------------------------
+
+/// Does `fault` in its n-th exchange.
+template <class Fault>
+struct faulty_ranks {
+    mpi_ranks& ranks;
+    std::size_t left;
+    Fault const& fault;
+
+    [[nodiscard]] std::size_t rank() const noexcept { return ranks.rank(); }
+    [[nodiscard]] std::size_t size() const noexcept { return ranks.size(); }
+    [[nodiscard]] bool gather(std::span<std::byte const> own, std::span<std::byte> all) noexcept {
+        if (left > 0 && --left == 0) fault();
+        return ranks.gather(own, all);
+    }
+};
+template <class Fault>
+void loses_a_rank(mpi_ranks& ranks, Fault const& fault) {
+    auto const at_fault = [&] {
+        if (ranks.rank() == 1) fault();
+    };
+    faulty_ranks<decltype(at_fault)> some{ranks, 41, at_fault};
+    texts all;
+    std::chrono::steady_clock::time_point begun;
+    std::size_t before = 0;
+    with_decoder<token_rejection<>>(some, [&](auto& dec) {
+        submit_some(dec, 9);
+        for (bool goes_on = true; goes_on && all.ended == status::ok;) {
+            begun = std::chrono::steady_clock::now();
+            before = all.number();
+            goes_on = dec.step();
+            take_events(dec, all);
+        }
+    });
+    double const waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    expect(all.ended == status::ranks_lost, "the ranks were not told that one is lost");
+    expect(all.number() == before, "tokens were emitted in the round that lost a rank");
+    expect(ranks.rank() == 1 || waited < 20.0, "the ranks were told too late");
+    int told = 1;
+    if (ranks.rank() > 1) MPI_Send(&told, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+    for (int i = 2; ranks.rank() == 0 && i < static_cast<int>(ranks.size()); ++i) {
+        MPI_Recv(&told, 1, MPI_INT, i, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    if (ranks.rank() == 0) std::puts("every other rank was told in time");
+    std::fflush(nullptr);
+    _exit(0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    MPI_Init(&argc, &argv);
+    std::string_view const mode = argc > 1 ? argv[1] : "";
+    std::size_t const rounds = argc > 2 ? std::stoul(argv[2]) : 100;
+    {
+        bool const loses = mode == "killed" || mode == "stopped";
+        mpi_ranks ranks{MPI_COMM_WORLD, {.most_bytes = 1 << 20, .seconds = loses ? 4.0 : 50.0}};
+        if (mode == "random") {
+            random_calls(ranks, rounds);
+        } else if (mode == "decodes") {
+            check_decoder<token_rejection<>>(ranks);
+            check_decoder<block_verification<>>(ranks);
+            check_decoder<target_match<>>(ranks);
+            check_decoder<keyed_coupling>(ranks);
+        } else if (mode == "soak") {
+            soak<token_rejection<>>(ranks, rounds / 2);
+            soak<block_verification<>>(ranks, rounds - rounds / 2);
+        } else if (mode == "killed") {
+            loses_a_rank(ranks, [] { _exit(0); });
+        } else if (mode == "stopped") {
+            loses_a_rank(ranks, [] {
+                pid_t const self = getpid();
+                if (fork() == 0) {  // who wakes it
+                    sleep(8);
+                    kill(self, SIGCONT);
+                    _exit(0);
+                }
+                raise(SIGSTOP);
+            });
+        } else {
+            std::fprintf(stderr, "ranks.rounds: unknown mode \"%s\"\n", argc > 1 ? argv[1] : "");
+            MPI_Abort(MPI_COMM_WORLD, 2);
+        }
+    }
+    MPI_Finalize();
+    return 0;
+}
