@@ -259,7 +259,8 @@ private:
         std::size_t count;
 
         [[nodiscard]] real operator[](token_id v) const noexcept {
-            return row.row_.weight(static_cast<std::size_t>(row.over_.to_draft(v)));
+            std::size_t const place = static_cast<std::size_t>(row.over_.to_draft(v)) - first;
+            return place < count ? row.row_.weight(first + place) : real(0);
         }
         [[nodiscard]] std::size_t mapped_size() const noexcept { return count; }
         [[nodiscard]] token_id mapped_token(std::size_t i) const noexcept { return row.token(first + i); }

@@ -62,6 +62,8 @@ public:
         return bits_.value() / static_cast<double>(row_group);
     }
     [[nodiscard]] SURELEAP_HOST_DEVICE bool is_of(std::size_t v) const noexcept { return v % row_group == place_; }
+    /// Whose it is, counted from the group's first token.
+    [[nodiscard]] SURELEAP_HOST_DEVICE std::size_t place() const noexcept { return place_; }
     /// How far token v is above it.
     [[nodiscard]] static SURELEAP_HOST_DEVICE exponential_bits excess(draw_key const& key, std::size_t v) noexcept {
         draw_key more = key;
@@ -222,10 +224,16 @@ public:
             auto const& [word] = key_counter(key_, static_cast<std::uint32_t>(group / 2));
             native_kernels<philox_kernels>().words(detail::philox_words_from(word[0]),
                                                    {word[0], word[1], word[2], word[3]}, key_.seed, bits);
-            double const rate = (1.0 - 1e-12) / best_;  // rounding leaves none out either
             auto const noise = [&bits](std::size_t i) {
                 return group_noise{bits[i / 2][2 * (i % 2)], bits[i / 2][2 * (i % 2) + 1]};
             };
+            // Without a time to beat all would be looked at. The first of each group is likely to be early.
+            bool const is_first = best_ == std::numeric_limits<double>::infinity();
+            for (std::size_t i = 0; is_first && i < groups; ++i) {
+                std::size_t const v = (group + i) * row_group + noise(i).place();
+                if (v < size && !visit_one(weights, v, noise(i))) return false;
+            }
+            double const rate = (1.0 - 1e-12) / best_;  // rounding leaves none out either
             std::array<double, groups> bounds;
             for (std::size_t i = 0; i < groups; ++i) bounds[i] = noise(i).bound() * rate;
             // The tokens at 128 places of a mapped row are of several groups.

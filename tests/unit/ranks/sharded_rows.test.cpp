@@ -453,6 +453,65 @@ TEST_CASE("slices: a hook that throws on one rank ends the round on the others, 
     CHECK(seen[2] == std::vector<status>{status::ok, status::ok});
 }
 
+TEST_CASE("slices: a round exchanges a thousandth of the rows, and as often whatever there is in it", "[ranks]") {
+    constexpr std::size_t V = 151936;
+    constexpr std::size_t P = 8;
+    constexpr std::size_t gamma = 7;
+    engine_shape const shape{.vocabulary = V, .block_size = gamma};
+    auto const slices = vocabulary_slices::even(V, P);
+    dice roll(5);
+    auto const row = random_values<float>(roll, V, 2.0);
+    auto const q_rows = random_values<float>(roll, V, 2.0);
+    struct traffic {
+        std::size_t exchanges = 0;
+        std::size_t bytes = 0;
+    };
+    // Every row of p is the same one, and so is every row of q.
+    auto const measure = [&]<class Rule>(Rule, std::size_t R) {
+        std::vector<std::int32_t> drafts;
+        std::vector<std::int64_t> seeds, positions(R, 3);
+        for (std::size_t i = 0; i < R * gamma; ++i) drafts.push_back(static_cast<std::int32_t>(roll.below(V)));
+        for (std::size_t r = 0; r < R; ++r) seeds.push_back(static_cast<std::int64_t>(r));
+        std::vector<traffic> all(P);
+        thread_ranks threads{P, {.most_bytes = 1 << 22, .seconds = 30.0}};
+        on_ranks(P, [&](std::size_t rank) {
+            std::size_t const first = slices.first(rank);
+            counted_ranks<thread_ranks::rank_type> ranks{threads.of(rank)};
+            row_shards<float, decltype(ranks)> shards{ranks, slices, {.max_requests = R, .block_size = gamma}};
+            verifier<float, Rule> verify{{}, sliced_options(shape, R, slices, rank)};
+            std::vector<float> q;
+            for (std::size_t k = 0; k < gamma; ++k) {
+                q.insert(q.end(), q_rows.begin() + static_cast<std::ptrdiff_t>(first),
+                         q_rows.begin() + static_cast<std::ptrdiff_t>(first + slices.size(rank)));
+            }
+            engine_arrays<float> const call{.requests = R,
+                                            .target = {row.data() + first, R * (gamma + 1), slices.size(rank), 0},
+                                            .drafts = drafts.data(),
+                                            .draft_stride = gamma,
+                                            .q = {.rows = q.data(), .slot_stride = 0, .row_stride = slices.size(rank)},
+                                            .positions = positions.data(),
+                                            .settings = {.seeds = seeds.data()}};
+            for (verdict const& v : verify(call, shards)) {
+                if (v.outcome == status::ok) continue;
+                ranks.exchanges = 99;
+            }
+            all[rank] = {ranks.exchanges, ranks.bytes};
+        });
+        return all[0];
+    };
+    auto const check = [&](auto rule, std::size_t exchanges, std::size_t rows) {
+        auto const many = measure(rule, 32);
+        CHECK(many.exchanges == exchanges);
+        CHECK(many.bytes * 1000 <= rows * V * sizeof(float));
+        CHECK(measure(rule, 2).exchanges == exchanges);
+    };
+    std::size_t const of_p = 32 * (gamma + 1), of_q = 32 * gamma;
+    check(token_rejection<>{}, 3, of_p + of_q);
+    check(block_verification<>{}, 3, of_p + of_q);
+    check(target_match<>{}, 2, of_p);
+    check(keyed_coupling{}, 1, of_p);
+}
+
 TEST_CASE("slices: what does not fit is refused", "[ranks]") {
     using support::error_text;
     using support::says;

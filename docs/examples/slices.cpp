@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+//
+// Four ranks, here threads, each with a quarter of the vocabulary: they verify the drafts of a round where the logits
+// are, and come to the same tokens as three or one would. Over processes it is mpi_ranks.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include <sureleap/ranks/sharded_rows.hpp>
+#include <sureleap/ranks/thread_ranks.hpp>
+#include <sureleap/ranks/vocabulary_slices.hpp>
+#include <sureleap/sureleap.hpp>
+
+using namespace sureleap;
+
+constexpr std::size_t V = 1000;
+constexpr std::size_t drafted = 3;
+
+// One request with three drafts: logits of the target and of the draft, as one engine would have them.
+struct round_of_engine {
+    std::vector<float> p = std::vector<float>((drafted + 1) * V);
+    std::vector<float> q = std::vector<float>(drafted * V);
+    std::vector<std::int32_t> drafts{7, 77, 777};
+    std::vector<std::int64_t> seeds{42}, positions{10};
+
+    round_of_engine() {
+        for (std::size_t i = 0; i < p.size(); ++i) p[i] = static_cast<float>((i * i) % 97) / 16.0f;
+        std::copy_n(p.begin(), q.size(), q.begin());
+        for (std::size_t k = 0; k < drafted; ++k) {
+            q[k * V + static_cast<std::size_t>(drafts[k])] = 9.0f;
+            if (k < 2) p[k * V + static_cast<std::size_t>(drafts[k])] = 9.5f;
+        }
+    }
+};
+
+std::vector<token_id> verify_on(std::size_t P) {
+    round_of_engine const engine;
+    auto const slices = vocabulary_slices::even(V, P, 50);
+    row_shards_options const sizes{.max_requests = 1, .block_size = drafted};
+    thread_ranks threads{P, {.most_bytes = row_shards<float, thread_ranks::rank_type>::most_bytes(slices, sizes)}};
+    std::vector<std::vector<token_id>> emitted(P);
+    std::vector<std::thread> all;
+    for (std::size_t rank = 0; rank < P; ++rank) {
+        all.emplace_back([&, rank] {
+            auto ranks = threads.of(rank);
+            row_shards<float, thread_ranks::rank_type> shards{ranks, slices, sizes};
+            std::size_t const first = slices.first(rank), own = slices.size(rank);
+            verifier<float, token_rejection<>> verify{
+                {},
+                {.drafts = {.block_size = drafted, .vocabulary = V, .slice = vocabulary_view::slice(first, own, V)}}};
+            // This rank's columns of the rows, and what is the same on all ranks.
+            auto const verdicts = verify({.requests = 1,
+                                          .target = {engine.p.data() + first, drafted + 1, own, V},
+                                          .drafts = engine.drafts.data(),
+                                          .draft_stride = drafted,
+                                          .q = {.rows = engine.q.data() + first, .slot_stride = 0, .row_stride = V},
+                                          .positions = engine.positions.data(),
+                                          .settings = {.seeds = engine.seeds.data()}},
+                                         shards);
+            emitted[rank].assign(verdicts[0].emitted.begin(), verdicts[0].emitted.end());
+        });
+    }
+    for (std::thread& t : all) t.join();
+    std::printf("%zu ranks:", P);
+    for (token_id const x : emitted[0]) std::printf(" %d", static_cast<int>(x));
+    bool const same = std::all_of(emitted.begin(), emitted.end(), [&](auto const& e) { return e == emitted[0]; });
+    std::printf(", %s on all of them\n", same ? "the same" : "NOT the same");
+    return emitted[0];
+}
+
+int main() {
+    auto const four = verify_on(4);
+    return verify_on(3) == four && verify_on(1) == four ? 0 : 1;
+}
+
+// Prints:
+// 4 ranks: 7 77 265, the same on all of them
+// 3 ranks: 7 77 265, the same on all of them
+// 1 ranks: 7 77 265, the same on all of them
