@@ -15,7 +15,7 @@
 #include <vector>
 
 #include <sureleap/cuda/sampling/truncate.cuh>
-#include <sureleap/detail/kernel/rows.hpp>
+#include <sureleap/detail/kernel/native.hpp>
 #include <sureleap/sampling/truncation.hpp>
 
 #include "cuda/support/device_array.hpp"

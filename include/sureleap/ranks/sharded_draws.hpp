@@ -98,42 +98,18 @@ public:
         double const drawn = drawn_with(x);
         return rng.bernoulli(key, of(x).low, drawn);
     }
+    // A child is rejected if it has less of what is left than of q, so that nothing is left of it.
     void reject(token_id x) noexcept {
         SURELEAP_EXPECTS(rejected_ < room_.size());
-        double const before = left_of(x);
-        double const own = std::max(survival_ * before - drawn_with(x), 0.0);
-        double const a = survival_ * a_;
+        double mass = survival_ - std::min(survival_ * left_of(x), 1.0);  // of a chosen child
         double const b = is_drawn ? survival_ * b_ + 1.0 / undrawn_ : 0.0;
-        double const undrawn = undrawn_;
-        room_[rejected_++] = {x, 0.0, undrawn};
-        double mass = std::max(survival_ - std::min(survival_ * before, 1.0), 0.0);
+        room_[rejected_++] = {x, 0.0, undrawn_};
         if constexpr (is_drawn) {
-            question wanted = rest(question::kind::masses);
-            wanted.a = a;
-            wanted.b = b;
-            auto const* const known = p_->is_one_hot() ? nullptr : p_->questions().ask(wanted);
-            question of_q = rest(question::kind::masses);
-            of_q.of_q = true;
-            auto const* const drafted = q_->is_one_hot() ? nullptr : p_->questions().ask(of_q);
-            bool const waits = (known == nullptr && !p_->is_one_hot()) || (drafted == nullptr && !q_->is_one_hot());
-            if (waits) return p_->questions().stop();
-            undrawn_ = drafted == nullptr ? 0.0 : drafted->number;
-            mass = own;
-            for (rejected_child const& elder : elders()) mass += survival_ * elder.left;
-            if (known != nullptr) {
-                mass += known->number;
-                masses_ = known->masses;
-            } else if (!is_rejected(p_->mode())) {
-                mass += std::max(a - b * q_->probability(p_->mode()), 0.0);
-                if (p_->questions().waits()) return p_->questions().stop();
-            }
+            if (!ask_what_is_left(survival_ * a_, b, mass)) return p_->questions().stop();
         }
-        room_[rejected_ - 1].left = mass > 0.0 ? own / mass : before;
         if (mass > 0.0) {
-            for (rejected_child& elder : elders()) elder.left *= survival_ / mass;
-            a_ = a / mass;
+            a_ *= survival_ / mass;
             b_ = b / mass;
-            unit_ = mass;
         } else {
             masses_ = {};  // the rejection had probability 0 but for rounding, and the law stays as it was
         }
@@ -143,28 +119,48 @@ public:
     template <class Rng>
     [[nodiscard]] token_id draw(draw_key const& key, Rng& rng) {
         if (p_->is_one_hot()) return p_->mode();
-        question what = rest(question::kind::masses);
         if (masses_.empty()) {
-            auto const* const known = p_->questions().ask(what);
+            asked_ = rest();
+            auto const* const known = p_->questions().ask(asked_);
             if (known == nullptr) return no_token;
             masses_ = known->masses;
-            unit_ = 1.0;
         }
-        return rng.draw_left(what, key, masses_, unit_);
+        asked_.rejected = room_.first(rejected_);
+        return rng.draw_left(asked_, key, masses_);
     }
 
 private:
     static constexpr bool is_drawn = !DraftRule::is_deterministic;
 
-    [[nodiscard]] std::span<rejected_child> elders() const noexcept { return room_.first(rejected_ - 1); }
+    /// The mass of max(a p - b q, 0) without rejected children, and the part of q that they have left. False if it is
+    /// not known yet.
+    [[nodiscard]] bool ask_what_is_left(double a, double b, double& mass) noexcept {
+        question of_p = rest();
+        of_p.a = a;
+        of_p.b = b;
+        question of_q = rest();
+        of_q.of_q = true;
+        auto const* const left = p_->is_one_hot() ? nullptr : p_->questions().ask(of_p);
+        auto const* const drafted = q_->is_one_hot() ? nullptr : p_->questions().ask(of_q);
+        if ((left == nullptr && !p_->is_one_hot()) || (drafted == nullptr && !q_->is_one_hot())) return false;
+        undrawn_ = drafted == nullptr ? 0.0 : drafted->number;
+        if (left == nullptr) {
+            double const q = q_->probability(p_->mode());
+            if (p_->questions().waits()) return false;
+            mass = is_rejected(p_->mode()) ? 0.0 : std::max(a - b * q, 0.0);
+            return true;
+        }
+        mass = left->number;
+        masses_ = left->masses;
+        asked_ = of_p;
+        return true;
+    }
     [[nodiscard]] bool is_rejected(token_id v) const noexcept {
         return std::ranges::any_of(room_.first(rejected_), [v](rejected_child const& c) { return c.token == v; });
     }
     /// p_j(v).
     [[nodiscard]] double left_of(token_id v) const noexcept {
-        for (rejected_child const& child : room_.first(rejected_)) {
-            if (child.token == v) return child.left;
-        }
+        if (is_rejected(v)) return 0.0;
         return std::max(a_ * p_->probability(v) - (b_ > 0.0 ? b_ * q_->probability(v) : 0.0), 0.0);
     }
     [[nodiscard]] double survival_of(token_id x) const noexcept {
@@ -172,8 +168,9 @@ private:
         double const drawn = drawn_with(x);
         return m < drawn ? m / drawn : 1.0;
     }
-    [[nodiscard]] question rest(question::kind what) const noexcept {
-        question q{.what = what, .row = p_->row().index, .a = a_, .b = b_};
+    /// What is left of p_j, or was before the last rejection.
+    [[nodiscard]] question rest() const noexcept {
+        question q{.what = question::kind::masses, .row = p_->row().index, .a = a_, .b = b_};
         q.rejected = room_.first(rejected_);
         return q;
     }
@@ -186,8 +183,8 @@ private:
     double undrawn_ = 1.0;
     double a_ = 1.0;
     double b_ = 0.0;
-    std::span<double const> masses_{};  // [parts] of max(a p - b q, 0) without rejected children, times unit_
-    double unit_ = 1.0;
+    question asked_{};                  // for what is left, in units of before the last rejection
+    std::span<double const> masses_{};  // [parts] its answer
 };
 
 SURELEAP_END_NAMESPACE

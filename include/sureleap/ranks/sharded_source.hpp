@@ -96,14 +96,10 @@ public:
         return no_token;
     }
 
-    /// Drawn from what is left of p: `rest` says what that is. `masses` [parts], times 1 / unit, is how much there is
-    /// of it, but for rejected children.
+    /// Drawn from what is left of p: `rest` says what that is, `masses` [parts] how much there is of it.
     [[nodiscard]] token_id draw_left(detail::rank_question const& rest, draw_key const& key,
-                                     std::span<double const> masses, double unit = 1.0) const {
-        std::span<double> const all = view_.parts();
-        for (std::size_t i = 0; i < all.size(); ++i) all[i] = masses[i] / unit;
-        for (rejected_child const& child : rest.rejected) all[view_.slices().part_of(child.token)] += child.left;
-        return token(rest.row, key, all, &rest);
+                                     std::span<double const> masses) const {
+        return token(rest.row, key, masses, &rest);
     }
 
 private:

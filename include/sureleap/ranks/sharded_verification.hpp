@@ -54,7 +54,6 @@ struct sharded_request {
     std::span<draw_key> noise{};                   ///< [gamma + 1] of the race of each row
     std::span<bool> touched{};                     ///< [gamma + 1] rows that the rule came to
     std::span<double> scratch{};                   ///< [2 gamma]
-    std::span<double> parts{};                     ///< [parts]
     std::span<slice_mode<compute_t<P>>> listed{};  ///< [ranks, most_listed] scratch, of one request at a time
 
     sharded_request() = default;
@@ -67,7 +66,6 @@ struct sharded_request {
           noise(ws.take<draw_key>(block_size + 1)),
           touched(ws.take<bool>(block_size + 1)),
           scratch(ws.take<double>(2 * block_size)),
-          parts(ws.take<double>(part_count)),
           target_sums(ws.take<double>(block_size + 1, part_count)),
           draft_sums(ws.take<double>(block_size, part_count)) {}
 
@@ -129,8 +127,6 @@ public:
     [[nodiscard]] law const& law_of(std::size_t n) const noexcept { return of_->targets[n]; }
     [[nodiscard]] detail::rank_questions& questions() const noexcept { return of_->questions; }
     [[nodiscard]] vocabulary_slices const& slices() const noexcept { return *slices_; }
-    /// [parts] scratch.
-    [[nodiscard]] std::span<double> parts() const noexcept { return of_->parts; }
 
 private:
     detail::sharded_request<P, Q>* of_;

@@ -293,8 +293,8 @@ private:
     vocabulary_view over_{};
 };
 
-/// What is left of p: weights max(a w(v) - b q(v), 0), with w the weights of p's row and q those of its own; of
-/// rejected children what is left of each.
+/// What is left of p: weights max(a w(v) - b q(v), 0), with w the weights of p's row and q those of its own; nothing of
+/// rejected children.
 template <class P, class Q>
 struct left_in_slice {
     slice_row<P> const& p;
@@ -321,7 +321,7 @@ struct left_in_slice {
             out[place(chosen)] = std::max(out[place(chosen)] - b, 0.0);
         }
         for (rejected_child const& child : rejected) {
-            if (place(child.token) < out.size()) out[place(child.token)] = child.left;
+            if (place(child.token) < out.size()) out[place(child.token)] = 0.0;
         }
     }
     [[nodiscard]] double mass(vocabulary_part const& part) const noexcept {

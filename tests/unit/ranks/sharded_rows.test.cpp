@@ -371,6 +371,19 @@ TEMPLATE_TEST_CASE("slices: drafts end where q has not got the token, on all ran
     CHECK(statuses_of(TestType{}, [](std::size_t rank, small_call& c) {
               if (rank == 2) c.q[3 * small_call::V + 10] = std::numeric_limits<float>::quiet_NaN();
           }) == on_all(good, invalid));
+    // What follows is not judged, though the target would have it.
+    one_rank ranks;
+    auto const all = vocabulary_slices::even(small_call::V, 1, 4);
+    row_shards<float, one_rank> shards{ranks, all, {.max_requests = 2, .block_size = small_call::gamma}};
+    verifier<float, TestType> verify{{}, sliced_options(small_shape, 2, all, 0)};
+    small_call own;
+    own.p[1] = own.p[small_call::V + 2] = own.p[3 * small_call::V + 3] = own.p[4 * small_call::V + 9] = 20.0f;
+    own.q[1] = own.q[3 * small_call::V + 9] = -std::numeric_limits<float>::infinity();
+    auto const verdicts = verify(own.call, shards);
+    CHECK(verdicts[0].accepted == 0);
+    CHECK(verdicts[0].emitted.size() == 1);
+    CHECK(verdicts[0].verified == 0);
+    CHECK(verdicts[1].accepted == 1);
 }
 
 TEMPLATE_TEST_CASE("slices: ranks that do not decide the same end the round with nothing emitted", "[ranks]",
