@@ -23,13 +23,11 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -190,7 +188,7 @@ public:
 #endif
             if (how == status::ok) continue;
             for (std::size_t r = 0; r < requests; ++r) {
-                if (requests_[r].open || how == status::ranks_lost) void_verdict(r, how, round);
+                if (round.verdicts[r].outcome == status::ok) void_verdict(r, how, round);
             }
             return;
         }
@@ -354,7 +352,7 @@ private:
         sharded_source source{view, rng};
         decision const d = detail::decide(rule, view, source);
         if (request.settings->log_probabilities && d.valid) {  // of drafted tokens, whose logits come with the sums
-            static_cast<void>(view.law_of(0).valid());
+            for (std::size_t n = 0; n <= of.length; ++n) static_cast<void>(view.law_of(n).valid());
             static_cast<void>(view.law_of(d.row).log_probability(d.next));
         }
         if (of.questions.waits()) return false;
@@ -367,6 +365,7 @@ private:
         if (!detail::give_verdict(r, d, view, whole_row, round)) out.outcome = status::invalid_target;
         return true;
     }
+    /// Nothing is emitted, what was decided either.
     static void void_verdict(std::size_t r, status why, detail::round_state<T, Q, Hook>& round) noexcept {
         verdict& v = round.verdicts[r];
         v = {.id = v.id,

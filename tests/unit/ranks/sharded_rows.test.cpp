@@ -525,6 +525,45 @@ TEST_CASE("slices: a round exchanges a thousandth of the rows, and as often what
     check(keyed_coupling{}, 1, of_p);
 }
 
+TEMPLATE_TEST_CASE("slices: log p of emitted tokens is that of whole rows", "[ranks]", token_rejection<>,
+                   target_match<>, keyed_coupling) {
+    small_call own;
+    dice roll(8);
+    for (float& l : own.p) l = static_cast<float>(roll.bell());
+    std::size_t compared = 0;
+    for (std::int64_t seed = 0; seed < 40; ++seed) {
+        own.seeds = {seed, seed + 100};
+        std::vector<std::vector<double>> logs(3);
+        std::vector<std::vector<token_id>> tokens(3);
+        thread_ranks threads{3, {.seconds = 20.0}};
+        on_ranks(3, [&](std::size_t rank) {
+            auto ranks = threads.of(rank);
+            row_shards<float, decltype(ranks)> shards{
+                ranks, small_slices, {.max_requests = 2, .block_size = small_call::gamma}};
+            auto options = sliced_options(small_shape, 2, small_slices, rank);
+            options.log_probabilities = true;
+            verifier<float, TestType> verify{{}, options};
+            sliced_call<float> const sliced{own, small_shape, small_slices, rank};
+            for (verdict const& v : verify(sliced.call, shards)) {
+                tokens[rank].insert(tokens[rank].end(), v.emitted.begin(), v.emitted.end());
+                logs[rank].insert(logs[rank].end(), v.log_probabilities.begin(), v.log_probabilities.end());
+                for (std::size_t k = 0; k < v.emitted.size(); ++k) {
+                    std::size_t const row = v.id * (small_call::gamma + 1) + k;
+                    distribution<float> const p{
+                        {std::span(own.p).subspan(row * small_call::V, small_call::V), {}, {}}, transform{}, {}};
+                    if (rank != 0) continue;
+                    CHECK(std::abs(v.log_probabilities[k] - p.log_probability(v.emitted[k])) < 1e-5);
+                    ++compared;
+                }
+            }
+        });
+        CHECK(logs[1] == logs[0]);
+        CHECK(logs[2] == logs[0]);
+        CHECK(tokens[1] == tokens[0]);
+    }
+    CHECK(compared >= 80);
+}
+
 TEST_CASE("slices: what does not fit is refused", "[ranks]") {
     using support::error_text;
     using support::says;
