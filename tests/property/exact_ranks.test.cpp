@@ -61,9 +61,24 @@ struct shape {
 struct world {
     shape drafts;
     std::size_t requests = 1;
+    int top_k = 0;  // 0, or 2 of three tokens
+    double top_p = 1.0;
 
     std::uint64_t seed_of(std::size_t r) const { return 1 + 10 * r; }
-    std::vector<double> p(std::size_t r, text const& prefix) const { return softmax(logits(seed_of(r), prefix)); }
+    std::vector<double> p(std::size_t r, text const& prefix) const {
+        auto row = softmax(logits(seed_of(r), prefix));
+        if (top_k == 2) *std::ranges::min_element(row) = 0.0;
+        double left = 0.0;
+        for (double const x : row) left += x;
+        double const wanted = top_p * left;
+        auto order = row;
+        std::ranges::sort(order, std::greater<>{});
+        double kept = 0.0;
+        std::size_t count = 0;
+        while (count < V && kept < wanted) kept += order[count++];
+        for (double& x : row) x = x >= order[count - 1] ? x / kept : 0.0;
+        return row;
+    }
     std::vector<double> q(std::size_t r, text const& prefix) const { return softmax(logits(seed_of(r) + 5, prefix)); }
 };
 
@@ -94,6 +109,7 @@ void continue_plainly(world const& w, std::size_t r, texts all, std::size_t leng
     if (all[r].size() >= length) return continue_plainly(w, r + 1, all, length, weight, law);
     auto const p = w.p(r, all[r]);
     for (std::size_t v = 0; v < V; ++v) {
+        if (p[v] == 0.0) continue;
         texts more = all;
         more[r].push_back(static_cast<token_id>(v));
         continue_plainly(w, r, more, length, weight * p[v], law);
@@ -111,7 +127,8 @@ law_of_texts law_of(world const& w, Rule const& rule, vocabulary_slices const& s
         std::vector<double> p, q;
         std::vector<std::int32_t> tokens, parents;
         std::vector<std::int64_t> seeds, positions(R, 3);
-        std::vector<double> const temperatures(R, temperature);
+        std::vector<double> const temperatures(R, temperature), top_ps(R, w.top_p);
+        std::vector<std::int32_t> const top_ks(R, w.top_k);
         for (std::size_t r = 0; r < R; ++r) {
             for (std::size_t n = 0; n <= gamma; ++n) {
                 for (double const l : logits(w.seed_of(r), w.drafts.before(drafts[r], n))) p.push_back(l);
@@ -146,7 +163,10 @@ law_of_texts law_of(world const& w, Rule const& rule, vocabulary_slices const& s
                     .draft_stride = gamma,
                     .q = {.rows = q.data() + first, .slot_stride = gamma * V, .row_stride = V},
                     .positions = positions.data(),
-                    .settings = {.temperature = temperatures.data(), .seeds = seeds.data()}};
+                    .settings = {.temperature = temperatures.data(),
+                                 .top_k = top_ks.data(),
+                                 .top_p = top_ps.data(),
+                                 .seeds = seeds.data()}};
                 if (w.drafts.trees) call.parents = parents.data();
                 for (verdict const& v : verify(call, shards)) {
                     emitted[own.rank()].emplace_back(v.emitted.begin(), v.emitted.end());
@@ -201,6 +221,12 @@ TEMPLATE_TEST_CASE("ranks: the joint law of two requests is the target's", "[exa
         world const joint{single, 2};
         CHECK(worst_error(joint, law_of(joint, TestType{}, vocabulary_slices::even(V, P, 1))) < 1e-12);
     }
+    for (world const& w : {world{chain, 1, 2}, world{chain, 1, 0, 0.8}, world{single, 2, 2, 0.7}}) {
+        INFO("top_k " << w.top_k << ", top_p " << w.top_p);
+        CHECK(worst_error(w, law_of(w, TestType{}, vocabulary_slices::even(V, 2, 1))) < 1e-12);
+    }
+    world const both{chain, 2};
+    CHECK(worst_error(both, law_of(both, TestType{}, vocabulary_slices::even(V, 2, 1))) < 1e-12);
 }
 
 TEMPLATE_TEST_CASE("ranks: the law of trees is the target's", "[exact]", recursive_rejection<>,
