@@ -136,6 +136,7 @@ public:
         memory_.resize(sizer.used());
         workspace ws{memory_};
         carve(ws);
+        failures_.resize(options.max_requests);
         own_.resize(most_bytes(slices_, options_));
         all_.resize(own_.size() * ranks.size());
     }
@@ -165,21 +166,11 @@ public:
     void judge(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
                detail::round_state<T, Q, Hook>& round) {
         std::size_t const requests = round.batch.requests().size();
-        std::exception_ptr failure;
         for (std::size_t r = 0; r < requests; ++r) {
             requests_[r].open = detail::open_verdict(r, rows.pass, round);
-            if (!requests_[r].open) continue;
-            prepare(r, round);
-#if SURELEAP_EXCEPTIONS
-            try {
-                read_targets(r, rows, hook, round);
-            } catch (...) {
-                if (!failure) failure = std::current_exception();
-            }
-#else
-            read_targets(r, rows, hook, round);
-#endif
+            if (requests_[r].open) prepare(r, round);
         }
+        std::exception_ptr const failure = read_all_targets(requests, rows, hook, round);
         while (decide_all(requests, rule, rng, round) || failure) {
             status const how = exchange(requests, rng, failure != nullptr);
             // Nobody has emitted anything: others end the round, and this rank says what happened.
@@ -297,15 +288,43 @@ private:
     [[nodiscard]] vocabulary_view own_tokens() const noexcept {
         return vocabulary_view::slice(slices_.first(ranks_.rank()), own_size(), slices_.vocabulary());
     }
+    /// The rows of all requests, and what a hook threw at the first of them where one did: the other ranks wait for an
+    /// exchange.
+    [[nodiscard]] std::exception_ptr read_all_targets(std::size_t requests, logits_rows<T> const& rows,
+                                                      Hook const& hook, detail::round_state<T, Q, Hook>& round) {
+        std::fill_n(failures_.begin(), requests, nullptr);
+        std::size_t workers = 1;
+        if (!copies_.all.empty()) workers = threads_for(requests);  // else nothing of the rows is read yet
+        if (round.parts.rule_is.judges_trees) workers = std::min(workers, round.trees.size());
+        detail::share_out(options_.executor, workers, requests, [&](std::size_t worker, std::size_t r) {
+            if (!requests_[r].open) return;
+#if SURELEAP_EXCEPTIONS
+            try {
+                read_targets(r, worker, rows, hook, round);
+            } catch (...) {
+                failures_[r] = std::current_exception();
+            }
+#else
+            read_targets(r, worker, rows, hook, round);
+#endif
+        });
+        for (std::size_t r = 0; r < requests; ++r) {
+            if (failures_[r]) return failures_[r];
+        }
+        return nullptr;
+    }
+    [[nodiscard]] std::size_t threads_for(std::size_t requests) const noexcept {
+        return std::min(options_.executor.worth(requests * (options_.block_size + 1) * own_size()), requests);
+    }
     /// The rows of request r that this rank has. Throws what the hook throws.
-    void read_targets(std::size_t r, logits_rows<T> const& rows, Hook const& hook,
+    void read_targets(std::size_t r, std::size_t worker, logits_rows<T> const& rows, Hook const& hook,
                       detail::round_state<T, Q, Hook>& round) {
         request_type& of = requests_[r];
         request_view const& request = round.batch.requests()[r];
         transform const how = request.settings->target_transform();
         auto const scale = static_cast<target_real>(how.greedy() ? 1.0 : 1.0 / how.temperature);
         tree_scratch const* const tree =
-            round.parts.rule_is.judges_trees ? &detail::plant(r, 0, round, of.length) : nullptr;
+            round.parts.rule_is.judges_trees ? &detail::plant(r, worker, round, of.length) : nullptr;
         std::size_t const first = detail::first_row(rows, round.batch, r);
         for (std::size_t n = 0; n <= of.length; ++n) {
             auto const before =
@@ -397,9 +416,8 @@ private:
         SURELEAP_EXPECTS(size <= own_.size());
         header const mine{checksum.value(), failed ? 1u : 0u};
         std::memcpy(own_.data(), &mine, sizeof mine);
-        std::size_t const worth =
-            concurrent_randomness<Rng> ? options_.executor.worth(requests * (options_.block_size + 1) * own_size()) : 1;
-        detail::share_out(options_.executor, std::min(worth, requests), requests, [&](std::size_t, std::size_t r) {
+        std::size_t const workers = concurrent_randomness<Rng> ? threads_for(requests) : 1;
+        detail::share_out(options_.executor, workers, requests, [&](std::size_t, std::size_t r) {
             detail::byte_writer out{own_.data() + offsets_[r]};
             for (question const& q : questions(r)) {
                 if (!q.answered) answers_.say(requests_[r], q, out, rng);
@@ -450,6 +468,7 @@ private:
     std::span<request_type> requests_{};
     carved_rows<row_type> copies_{};  // [R (gamma + 1)] rows that are edited or masked
     std::span<std::size_t> offsets_{};
+    std::vector<std::exception_ptr> failures_;  // [R] what a hook threw
     std::vector<std::byte> own_;
     std::vector<std::byte> all_;
 };

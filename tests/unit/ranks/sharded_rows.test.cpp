@@ -22,6 +22,7 @@
 #include "support/common.hpp"
 #include "support/engine_scene.hpp"
 #include "support/error_text.hpp"
+#include "support/executors.hpp"
 #include "support/on_ranks.hpp"
 #include "support/sliced_calls.hpp"
 
@@ -61,8 +62,9 @@ sharded_run run(Laid const& whole, engine_shape const& shape, any_rule const& ru
     thread_ranks threads{P, {.most_bytes = 1 << 18, .seconds = 30.0}};
     on_ranks(P, [&](std::size_t rank) {
         counted_ranks<thread_ranks::rank_type> ranks{threads.of(rank)};
+        test_executor workers(task_order::at_once, rank % 2 + 1);
         row_shards<T, decltype(ranks), float, Edits> shards{
-            ranks, slices, {.max_requests = R, .block_size = shape.block_size}};
+            ranks, slices, {.max_requests = R, .block_size = shape.block_size, .executor = workers}};
         auto options = sliced_options(shape, R, slices, rank);
         options.drafts.trees = static_cast<bool>(whole.call.parents);
         verifier<T, any_rule, Edits> verify{rule, options};
