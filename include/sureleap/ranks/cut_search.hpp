@@ -16,6 +16,7 @@
 #include <limits>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
@@ -26,6 +27,12 @@ namespace detail {
 /// A weight, 1 of the most probable token, in units of 2^-40. The sum of any row fits.
 [[nodiscard]] inline std::uint64_t whole_mass(double weight) noexcept {
     return static_cast<std::uint64_t>(weight * 0x1p40 + 0.5);
+}
+
+/// The mass that a top-p keeps at least.
+[[nodiscard]] inline std::uint64_t part_of(double top_p, double mass) noexcept {
+    double const part = std::ceil(top_p * mass);
+    return part > 1.0 ? static_cast<std::uint64_t>(part) : 1;
 }
 
 /// Logits as integers that ascend with them.
@@ -87,6 +94,13 @@ public:
     /// For the first ones that have so much mass together.
     [[nodiscard]] static cut_search of_mass(std::uint64_t mass) noexcept { return cut_search{mass, false}; }
 
+    /// For the first ones that have the part top_p of the mass of all.
+    [[nodiscard]] static cut_search of_part(double top_p) noexcept {
+        cut_search search{0, false};
+        search.part_ = top_p;
+        return search;
+    }
+
     /// The logit may be the last one's.
     [[nodiscard]] bool is_open(Real logit) const noexcept {
         return left_ == key::bits || key::of(logit) >> left_ == prefix_;
@@ -97,6 +111,11 @@ public:
     /// What all ranks counted. `zeros`: last bits that are 0 in every number of the row's format. True if the logit is
     /// known now. Where there is less than what is to be kept, it is the least of all.
     [[nodiscard]] bool go_on(std::span<cut_bin const> bins, int zeros) noexcept {
+        if (part_ > 0.0) {  // these are all tokens
+            std::uint64_t mass = 0;
+            for (cut_bin const& bin : bins) mass += bin.mass;
+            wanted_ = part_of(std::exchange(part_, 0.0), static_cast<double>(mass));
+        }
         std::size_t last = cut_bins;
         for (std::size_t i = cut_bins; i-- > 0;) {
             if (bins[i].count == 0) continue;
@@ -137,6 +156,7 @@ private:
 
     std::uint64_t wanted_ = 0;
     bool by_count_ = true;
+    double part_ = 0.0;       // of the mass, before that is known
     std::uint64_t kept_ = 0;  // of what is wanted, by tokens with larger digits
     std::uint64_t mass_ = 0;
     key_type prefix_ = 0;

@@ -219,26 +219,30 @@ private:
         };
         auto const k = static_cast<std::size_t>(of.how.top_k);
         std::size_t kept = k > 0 ? std::min(k, list.size()) : list.size();
-        std::uint64_t mass = 0;
-        if (k > 0) {
-            for (std::size_t i = 0; i < kept; ++i) mass += mass_of(i);
-        } else {
-            mass = static_cast<std::uint64_t>(row.total * 0x1p40);
-        }
-        if (of.how.top_p < 1.0) {
-            std::uint64_t const wanted = part_of(of.how.top_p, mass);
-            std::uint64_t some = 0;
+        auto const reach = [&](std::uint64_t wanted) {  // how many tokens, `kept` at most, have so much mass
+            std::uint64_t mass = 0;
             std::size_t i = 0;
-            while (i < kept && some < wanted) some += mass_of(i++);
-            if (k == 0 && (i > sure || (some < wanted && sure < list.size()))) {
-                row.search = cut_search<real>::of_mass(wanted);
+            while (i < kept && mass < wanted) mass += mass_of(i++);
+            return i;
+        };
+        if (of.how.top_p < 1.0 && k > 0) {
+            std::uint64_t mass = 0;
+            for (std::size_t i = 0; i < kept; ++i) mass += mass_of(i);
+            kept = reach(part_of(of.how.top_p, static_cast<double>(mass)));
+        } else if (of.how.top_p < 1.0) {
+            // The row was summed by weights that are rounded. Where that may move the cut, masses are counted.
+            constexpr double rounding = std::is_same_v<real, double> ? 0x1p-36 : 0x1p-17;
+            double const mass = row.total * 0x1p40;
+            std::size_t const least = reach(part_of(of.how.top_p, mass * (1.0 - rounding)));
+            std::size_t const most = reach(part_of(of.how.top_p, mass * (1.0 + rounding)));
+            if (least != most || most > sure || (most == list.size() && sure < list.size())) {
+                row.search = cut_search<real>::of_part(of.how.top_p);
                 row.searches_mass = true;
                 return;
             }
-            kept = i;
+            kept = most;
         }
         cut_by_min_p(of, row, list[kept - 1].top, list[kept - 1].token);
-        row.is_cut = true;
         // Every rank has all that is kept: added up in the order of tokens.
         std::ranges::fill(row.sums, 0.0);
         auto const some = of.listed.first(kept);
@@ -252,14 +256,11 @@ private:
     /// A top-k may be followed by a top-p, and both by a min-p.
     void end_search(request_type& of, row_type& row) const noexcept {
         if (!row.searches_mass && of.how.top_p < 1.0) {
-            row.search = cut_search<real>::of_mass(part_of(of.how.top_p, row.search.mass()));
+            row.search = cut_search<real>::of_mass(part_of(of.how.top_p, static_cast<double>(row.search.mass())));
             row.searches_mass = true;
             return;
         }
         cut_by_min_p(of, row, row.search.logit(), no_token);
-    }
-    [[nodiscard]] static std::uint64_t part_of(double top_p, std::uint64_t mass) noexcept {
-        return std::max(static_cast<std::uint64_t>(std::ceil(top_p * static_cast<double>(mass))), std::uint64_t{1});
     }
     void cut_by_min_p(request_type const& of, row_type& row, real logit, token_id token) const noexcept {
         row.is_cut = true;
