@@ -34,7 +34,7 @@ def exchange(ranks, received, alpha, bandwidth):
 
 def sharded(ranks, alpha, bandwidth, compute):
     most = math.ceil(PARTS / ranks)
-    of_rows = (P_ROWS + Q_ROWS) * most * ranks * 8 + Q_ROWS * 8 * ranks
+    of_rows = (P_ROWS + Q_ROWS) * most * ranks * 8 + Q_ROWS * 16 * ranks
     others = R * most * ranks * 8 + R * 4 * ranks
     seconds = compute[0] * most / PARTS + (EXCHANGES - 2) * exchange(ranks, of_rows, alpha, bandwidth)
     return seconds + 2 * exchange(ranks, others / 2, alpha, bandwidth)

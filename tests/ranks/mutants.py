@@ -33,7 +33,7 @@ MISTAKES = [
      "part.sum > 0.0 ? part.sum * std::exp(below * static_cast<double>(row.own.scale())) : 0.0",
      "part.sum + 0.0 * below"),
     ("rank 0 is asked for everybody's logits", "answers.hpp",
-     "byte_reader in{first + slices_.owner(of.drafted.tokens[k]) * size + at};", "byte_reader in{first + at};"),
+     "byte_reader in{first + slices_.owner(x) * size + at};", "byte_reader in{first + at};"),
     ("drafts go on behind a token that q has not got", "answers.hpp", "of.length = k;", "of.length = of.length;"),
     ("the place in a part is forgotten", "answers.hpp", "find_in_part<target_real>(part, q.within, mass,",
      "find_in_part<target_real>(part, 0.5, mass,"),

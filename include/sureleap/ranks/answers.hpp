@@ -50,6 +50,13 @@ private:
     Evaluate const& evaluate_;
 };
 
+/// A drafted token in a row.
+template <class Real>
+struct drafted_number {
+    Real logit = 0;
+    Real weight = 0;
+};
+
 /// The answers of one rank. P: storage of the target's rows as they are read, Q: of the draft's.
 template <class P, class Q>
 class rank_answers {
@@ -73,7 +80,7 @@ public:
                            ((of.sums_targets() ? rows : 0) * sizeof(target_real) +
                             count_drafts(of, kind_of<Q>::dense) * sizeof(draft_real)) *
                            slices_.most_parts() +
-                       of.asked_length * (sizeof(target_real) + sizeof(draft_real));
+                       2 * of.asked_length * (sizeof(target_real) + (of.reads_q ? sizeof(draft_real) : 0));
             case question::kind::best: return cuts_.bytes_of_best(of);
             case question::kind::cut: return cuts_.bytes_of_cut(of);
             case question::kind::kept: return cuts_.bytes_of_kept(of);
@@ -91,7 +98,7 @@ public:
     [[nodiscard]] static std::size_t most_bytes(vocabulary_slices const& slices, std::size_t block_size) noexcept {
         std::size_t const rows = 2 * block_size + 1;
         std::size_t const masses = 2 * (block_size + 1);
-        std::size_t const numbers = (2 * rows + masses) * slices.most_parts() + 2 * block_size + 12 * rows;
+        std::size_t const numbers = (2 * rows + masses) * slices.most_parts() + 4 * block_size + 12 * rows;
         return numbers * sizeof(double) + (block_size + 1) * cuts_type::most_bytes_of_row();
     }
 
@@ -188,50 +195,90 @@ private:
         return count;
     }
 
-    // Sums of all rows, p's first, and the logits of the drafted tokens.
+    // Sums of all rows, p's first. Then the drafted tokens: each one's logit, and its weight beside what its part was
+    // summed relative to, so that a probability is a quotient of what one table made.
+
     void say_laws(request_type const& of, byte_writer& out) const noexcept {
+        std::byte const* const first = out.here();
         auto const sums = [&](auto const& row) {
+            using real = std::remove_cvref_t<decltype(row.top)>;
             for (std::size_t i = 0; i < slices_.most_parts(); ++i) {
-                using part_type = part_sum<std::remove_cvref_t<decltype(row.top)>>;
-                part_type const here =
-                    i < own_parts().size() ? row.own.sum(own_parts()[i], row.truncates) : part_type{};
-                out.put(here.top);
-                out.put(static_cast<decltype(here.top)>(here.sum));
+                bool const is_there = i < own_parts().size();
+                auto const sum = is_there ? row.own.sum(own_parts()[i], row.truncates) : part_sum<real>{};
+                out.put(sum.top);
+                out.put(static_cast<real>(sum.sum));
             }
         };
         for (std::size_t n = 0; of.sums_targets() && n <= of.asked_length; ++n) sums(of.targets[n].row());
         for_each_draft(of, kind_of<Q>::dense, [&](std::size_t k) { sums(of.drafts[k].row()); });
         for (std::size_t k = 0; k < of.asked_length; ++k) {
             token_id const x = of.drafted.tokens[k];
+            auto const drafted = [&](auto const& row, bool is_summed, std::size_t at) {
+                using real = std::remove_cvref_t<decltype(row.top)>;
+                drafted_number<real> number{};
+                if (owns(x)) {
+                    number.logit = row.own.logit(x);
+                    std::size_t const i = slices_.part_of(x) - slices_.first_part(rank_);
+                    if (is_summed) {
+                        byte_reader in{first + at + i * 2 * sizeof(real)};
+                        number.weight = row.own.weight(x, in.template take<real>());
+                    }
+                }
+                out.put(number.logit);
+                out.put(number.weight);
+            };
             std::size_t const n = of.drafted.row(k);
-            out.put(owns(x) ? of.targets[n].row().own.logit(x) : target_real(0));
-            bool const has_q = of.reads_q && owns(x);
-            out.put(has_q ? of.drafts[of.first_behind(n)].row().own.logit(x) : draft_real(0));
+            drafted(of.targets[n].row(), of.sums_targets(), place_of_target(n));
+            if (!of.reads_q) continue;
+            std::size_t const d = of.first_behind(n);
+            drafted(of.drafts[d].row(), of.drafts[d].row().is == kind_of<Q>::dense, place_of_draft(of, d));
         }
     }
     void hear_laws(request_type& of, std::byte const* first, std::size_t size) const noexcept {
-        std::size_t at = 0;
-        auto const sums = [&](auto& row) {
-            using real = std::remove_cvref_t<decltype(row.top)>;
-            std::size_t const step = 2 * sizeof(real);
-            auto const of_part = [&](std::size_t i) {
-                std::size_t const rank = slices_.parts()[i].rank;
-                byte_reader in{first + rank * size + at + (i - slices_.first_part(rank)) * step};
-                real const top = in.template take<real>();
-                return part_sum<real>{top, static_cast<double>(in.template take<real>())};
-            };
-            combine(row, of_part);
-            at += step * slices_.most_parts();
+        auto const part = [&]<class Real>(std::size_t at, std::size_t i, Real) {
+            std::size_t const rank = slices_.parts()[i].rank;
+            byte_reader in{first + rank * size + at + (i - slices_.first_part(rank)) * 2 * sizeof(Real)};
+            Real const top = in.template take<Real>();
+            return part_sum<Real>{top, static_cast<double>(in.template take<Real>())};
         };
-        for (std::size_t n = 0; of.sums_targets() && n <= of.asked_length; ++n) sums(of.targets[n].row());
-        for_each_draft(of, kind_of<Q>::dense, [&](std::size_t k) { sums(of.drafts[k].row()); });
+        auto const sums = [&](auto& row, std::size_t at) {
+            combine(row, [&](std::size_t i) { return part(at, i, row.top); });
+        };
+        for (std::size_t n = 0; of.sums_targets() && n <= of.asked_length; ++n) {
+            sums(of.targets[n].row(), place_of_target(n));
+        }
+        for_each_draft(of, kind_of<Q>::dense, [&](std::size_t k) { sums(of.drafts[k].row(), place_of_draft(of, k)); });
+        std::size_t at = place_of_draft(of, of.asked_length);
         for (std::size_t k = 0; k < of.asked_length; ++k) {
-            byte_reader in{first + slices_.owner(of.drafted.tokens[k]) * size + at};
-            of.target_logits[k] = in.template take<target_real>();
-            of.draft_logits[k] = in.template take<draft_real>();
-            at += sizeof(target_real) + sizeof(draft_real);
+            token_id const x = of.drafted.tokens[k];
+            byte_reader in{first + slices_.owner(x) * size + at};
+            auto const drafted = [&](auto& row, std::size_t place) {
+                using real = std::remove_cvref_t<decltype(row.top)>;
+                row.logits[k] = in.template take<real>();
+                auto const weight = static_cast<double>(in.template take<real>());
+                at += 2 * sizeof(real);
+                if (!row.is_summed || row.truncates || row.is != std::remove_cvref_t<decltype(row)>::kind::dense)
+                    return;
+                real const top = part(place, slices_.part_of(x), row.top).top;
+                row.weights[k] = weight * weight_beside(top, row.top, row.own.scale());
+            };
+            std::size_t const n = of.drafted.row(k);
+            drafted(of.targets[n].row(), place_of_target(n));
+            if (!of.reads_q) continue;
+            std::size_t const d = of.first_behind(n);
+            drafted(of.drafts[d].row(), place_of_draft(of, d));
         }
         if (!of.lists_best()) cuts_.begin(of);
+    }
+    // Where a row's sums begin in what a rank says of laws; of drafts behind the last one where the drafted tokens do.
+    [[nodiscard]] std::size_t place_of_target(std::size_t n) const noexcept {
+        return n * slices_.most_parts() * 2 * sizeof(target_real);
+    }
+    [[nodiscard]] std::size_t place_of_draft(request_type const& of, std::size_t d) const noexcept {
+        std::size_t before = 0;
+        for_each_draft(of, kind_of<Q>::dense, [&](std::size_t k) { before += k < d ? 1 : 0; });
+        std::size_t const targets = of.sums_targets() ? place_of_target(of.asked_length + 1) : 0;
+        return targets + before * slices_.most_parts() * 2 * sizeof(draft_real);
     }
     /// A row's largest logit, and its sums relative to it, in the order of parts.
     template <class X, class OfPart>

@@ -21,6 +21,9 @@ public:
         at_ += sizeof x;
     }
 
+    /// Where the next one goes.
+    [[nodiscard]] std::byte* here() const noexcept { return at_; }
+
 private:
     std::byte* at_;
 };

@@ -70,8 +70,9 @@ struct sharded_row {
     cut_search<real> search{};
     bool searches_mass = false;  ///< what the search is for: top-p, or else top-k
     double total = 0.0;
-    std::span<double> sums{};  ///< [parts] of exp((logit - top) scale)
-    std::span<real> logits{};  ///< [gamma] of drafted token k, if it is behind this row
+    std::span<double> sums{};     ///< [parts] of exp((logit - top) scale)
+    std::span<double> weights{};  ///< [gamma] the same of drafted tokens, unless the row is truncated
+    std::span<real> logits{};     ///< [gamma] of drafted token k, if it is behind this row
 };
 
 }  // namespace detail
@@ -121,7 +122,9 @@ public:
     /// The weight of token v; of one that was drafted behind this row without an exchange of its own.
     [[nodiscard]] double operator[](token_id v) const noexcept {
         if (is_one_hot()) return v == mode() ? 1.0 : 0.0;
-        return is_summed() && keeps(v) ? std::exp(exponent(v)) : 0.0;
+        if (!is_summed() || !keeps(v)) return 0.0;
+        std::size_t const k = row_.truncates ? drafted_->tokens.size() : drafted_->find(row_.index, v);
+        return k < drafted_->tokens.size() ? row_.weights[k] : std::exp(exponent(v));
     }
     [[nodiscard]] double total() const noexcept {
         if (row_.is != kind::dense) return 1.0;

@@ -237,6 +237,7 @@ private:
             row.lists_best = of.lists_best();
             row.sums = of.target_sums[n];
             row.logits = of.target_logits;
+            row.weights = of.target_weights;
             of.targets[n] = sharded_law<row_type>(row, vocabulary, of.questions, of.drafted);
         }
         auto const laws = round.block.laws(r);
@@ -247,6 +248,7 @@ private:
             row.is_draft = true;
             row.sums = of.draft_sums[k];
             row.logits = of.draft_logits;
+            row.weights = of.draft_weights;
             bool const chosen = round.parts.rule_is.draft_rule == drawn_by::argmax;
             if (chosen || q.is_one_hot()) {
                 row.is = kind_of<Q>::one_hot;

@@ -50,6 +50,8 @@ struct sharded_request {
     std::span<sharded_law<P>> targets{};  ///< [gamma + 1] of each row
     std::span<sharded_law<Q>> drafts{};   ///< [gamma] what token k was drawn from, if it is the first behind its row
     std::span<compute_t<P>> target_logits{};       ///< [gamma] of the drafted tokens, in the rows that they are behind
+    std::span<double> target_weights{};            ///< [gamma] their weights
+    std::span<double> draft_weights{};             ///< [gamma]
     std::span<compute_t<Q>> draft_logits{};        ///< [gamma]
     std::span<draw_key> noise{};                   ///< [gamma + 1] of the race of each row
     std::span<bool> touched{};                     ///< [gamma + 1] rows that the rule came to
@@ -62,6 +64,8 @@ struct sharded_request {
           targets(ws.take<sharded_law<P>>(block_size + 1)),
           drafts(ws.take<sharded_law<Q>>(block_size)),
           target_logits(ws.take<compute_t<P>>(block_size)),
+          target_weights(ws.take<double>(block_size)),
+          draft_weights(ws.take<double>(block_size)),
           draft_logits(ws.take<compute_t<Q>>(block_size)),
           noise(ws.take<draw_key>(block_size + 1)),
           touched(ws.take<bool>(block_size + 1)),

@@ -94,6 +94,15 @@ public:
         if (!std::isfinite(top)) return {top, 0.0};
         return {top, functions_beside(top).sum(here.data(), here.size(), top, scale(), nullptr)};
     }
+    /// The weight of a token beside what its part was summed relative to.
+    [[nodiscard]] real weight(token_id v, real top) const noexcept {
+        real const l = logit(v);
+        if (!std::isfinite(top) || !(l > -std::numeric_limits<real>::infinity())) return real(0);
+        T const at{l};
+        real weight = 0;
+        functions_beside(top).weights(&at, 1, top, scale(), &weight);
+        return weight;
+    }
     /// Its top is NaN if a logit is NaN or +inf.
     [[nodiscard]] slice_mode<real> mode() const noexcept { return top_of(logits()); }
 
