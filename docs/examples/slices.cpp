@@ -17,19 +17,19 @@
 using namespace sureleap;
 
 constexpr std::size_t V = 1000;
-constexpr std::size_t drafted = 3;
+constexpr std::size_t draft_count = 3;
 
 // One request with three drafts: logits of the target and of the draft, as one engine would have them.
 struct round_of_engine {
-    std::vector<float> p = std::vector<float>((drafted + 1) * V);
-    std::vector<float> q = std::vector<float>(drafted * V);
+    std::vector<float> p = std::vector<float>((draft_count + 1) * V);
+    std::vector<float> q = std::vector<float>(draft_count * V);
     std::vector<std::int32_t> drafts{7, 77, 777};
     std::vector<std::int64_t> seeds{42}, positions{10};
 
     round_of_engine() {
         for (std::size_t i = 0; i < p.size(); ++i) p[i] = static_cast<float>((i * i) % 97) / 16.0f;
         std::copy_n(p.begin(), q.size(), q.begin());
-        for (std::size_t k = 0; k < drafted; ++k) {
+        for (std::size_t k = 0; k < draft_count; ++k) {
             q[k * V + static_cast<std::size_t>(drafts[k])] = 9.0f;
             if (k < 2) p[k * V + static_cast<std::size_t>(drafts[k])] = 9.5f;
         }
@@ -39,7 +39,7 @@ struct round_of_engine {
 std::vector<token_id> verify_on(std::size_t P) {
     round_of_engine const engine;
     auto const slices = vocabulary_slices::even(V, P, 50);
-    row_shards_options const sizes{.max_requests = 1, .block_size = drafted};
+    row_shards_options const sizes{.max_requests = 1, .block_size = draft_count};
     thread_ranks threads{P, {.most_bytes = row_shards<float, thread_ranks::rank_type>::most_bytes(slices, sizes)}};
     std::vector<std::vector<token_id>> emitted(P);
     std::vector<std::thread> all;
@@ -50,12 +50,13 @@ std::vector<token_id> verify_on(std::size_t P) {
             std::size_t const first = slices.first(rank), own = slices.size(rank);
             verifier<float, token_rejection<>> verify{
                 {},
-                {.drafts = {.block_size = drafted, .vocabulary = V, .slice = vocabulary_view::slice(first, own, V)}}};
+                {.drafts = {
+                     .block_size = draft_count, .vocabulary = V, .slice = vocabulary_view::slice(first, own, V)}}};
             // This rank's columns of the rows, and what is the same on all ranks.
             auto const verdicts = verify({.requests = 1,
-                                          .target = {engine.p.data() + first, drafted + 1, own, V},
+                                          .target = {engine.p.data() + first, draft_count + 1, own, V},
                                           .drafts = engine.drafts.data(),
-                                          .draft_stride = drafted,
+                                          .draft_stride = draft_count,
                                           .q = {.rows = engine.q.data() + first, .slot_stride = 0, .row_stride = V},
                                           .positions = engine.positions.data(),
                                           .settings = {.seeds = engine.seeds.data()}},
