@@ -53,8 +53,8 @@ struct rank_question {
 
     [[nodiscard]] bool is_same(rank_question const& other) const noexcept {
         return what == other.what && of_q == other.of_q && of_rest == other.of_rest && row == other.row &&
-               a == other.a && b == other.b && key == other.key && rejected.size() == other.rejected.size() &&
-               (what != kind::logit || token == other.token);
+               part == other.part && a == other.a && b == other.b && key == other.key &&
+               rejected.size() == other.rejected.size() && (what != kind::logit || token == other.token);
     }
 };
 
@@ -66,7 +66,8 @@ public:
     rank_questions(workspace& ws, std::size_t block_size, std::size_t parts) noexcept
         : all_(ws.take<rank_question>(6 * (block_size + 1) + most_steps)),
           masses_(ws.take<double>(2 * (block_size + 1), parts)),
-          rejected_(ws.take<rejected_child>((block_size + 1) * block_size)) {}
+          // Two questions behind each of the children of one node, and two to draw behind all of them.
+          rejected_(ws.take<rejected_child>((block_size + 3) * block_size)) {}
 
     void begin() noexcept {
         step_ = 0;
@@ -105,7 +106,10 @@ public:
         SURELEAP_EXPECTS(count_ < all_.size());
         rank_question& q = all_[count_++] = wanted;
         q.rejected = keep(wanted.rejected);
-        if (q.what == rank_question::kind::masses) q.masses = masses_[masses_taken_++];
+        if (q.what == rank_question::kind::masses) {
+            SURELEAP_EXPECTS((masses_taken_ + 1) * masses_.size <= masses_.all.size());
+            q.masses = masses_[masses_taken_++];
+        }
         return nullptr;
     }
     [[nodiscard]] std::span<rank_question> asked() const noexcept { return all_.first(count_); }
@@ -114,6 +118,7 @@ private:
     static constexpr std::size_t most_steps = 20;  // of two searches in a row of doubles, and what is asked once
 
     [[nodiscard]] std::span<rejected_child const> keep(std::span<rejected_child const> children) noexcept {
+        SURELEAP_EXPECTS(rejected_taken_ + children.size() <= rejected_.size());
         auto const place = rejected_.subspan(rejected_taken_, children.size());
         rejected_taken_ += children.size();
         for (std::size_t i = 0; i < children.size(); ++i) place[i] = children[i];

@@ -74,14 +74,15 @@ public:
         if (p.is_one_hot()) return p.mode();
         if (!p.valid() || questions().is_stopped()) return no_token;
         if (key.use != purpose::noise) return token(p.row().index, key, p.row().sums);
-        // Which rows it comes to depends on the tokens, so that of each is asked at once.
+        // Which rows it comes to depends on the tokens, so that of each is asked at once, when all rows have laws.
+        for (std::size_t n = 0; n <= view_.length(); ++n) static_cast<void>(view_.law_of(n).valid());
+        if (questions().is_stopped()) return no_token;
         for (std::size_t n = 0; n <= view_.length(); ++n) {
             auto const& other = view_.law_of(n);
-            bool const is_drawn = !other.is_one_hot() && !other.is_known_invalid();
+            bool const is_drawn = !other.is_one_hot() && other.valid();
             if (is_drawn) static_cast<void>(token(n, view_.noise(n), other.row().sums));
         }
-        token_id const y = token(p.row().index, key, p.row().sums);
-        return y;
+        return token(p.row().index, key, p.row().sums);
     }
     template <class T>
     [[nodiscard]] token_id gumbel_max(draw_key const&, sharded_law<T> const& p) const {

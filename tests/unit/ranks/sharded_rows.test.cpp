@@ -99,7 +99,8 @@ struct tree_call {
     std::vector<float> temperatures;
     engine_arrays<float> call;
 
-    tree_call(dice& roll, engine_shape const& shape, std::size_t requests) {
+    /// A star has all tokens behind the anchor, where the target has little of them.
+    tree_call(dice& roll, engine_shape const& shape, std::size_t requests, bool is_star) {
         std::size_t const V = shape.vocabulary;
         std::size_t const gamma = shape.block_size;
         p = random_values<float>(roll, requests * (gamma + 1) * V, 1.5);
@@ -107,7 +108,7 @@ struct tree_call {
         for (std::size_t r = 0; r < requests; ++r) {
             auto const behind = random_values<float>(roll, (gamma + 1) * V, 1.0);
             for (std::size_t i = 0; i < gamma; ++i) {
-                auto const n = roll.chance(0.4) ? 0 : roll.below(i + 1);
+                auto const n = is_star || roll.chance(0.4) ? 0 : roll.below(i + 1);
                 std::size_t x = 0;
                 auto const is_taken = [&](std::size_t v) {
                     for (std::size_t k = 0; k < i; ++k) {
@@ -121,7 +122,7 @@ struct tree_call {
                 while (is_taken(x));
                 parents.push_back(static_cast<std::int32_t>(n));
                 drafts.push_back(static_cast<std::int32_t>(x));
-                p[(r * (gamma + 1) + n) * V + x] += 3.0f;
+                p[(r * (gamma + 1) + n) * V + x] += is_star ? -3.0f : 3.0f;
                 for (std::size_t v = 0; v < V; ++v) {
                     bool const child = v == x || is_taken(v);
                     q[(r * gamma + i) * V + v] = behind[n * V + v] + (child ? 2.0f : 0.0f);
@@ -232,6 +233,12 @@ TEST_CASE("slices: rows are cut where whole ones are, also among equal logits", 
             requests.push_back(random_request<T>(roll, shape));
             for (T& l : requests.back().p) l = T(std::round(load(l) * 2.0f) / 2.0f - (r == 1 ? 8.0f : 0.0f));
             if (r == 2) std::ranges::fill(requests.back().p, T(1.5f));
+            // Of rows next to each other, lists hold the cut of one and not of another.
+            auto& rows = requests.back().p;
+            for (std::size_t i = 0; r == 0 && seed % 2 == 0 && i < rows.size(); ++i) {
+                bool const is_flat = i / shape.vocabulary == 1;
+                rows[i] = T(load(rows[i]) * (is_flat ? 0.125f : 4.0f));
+            }
             requests.back().top_k = how.top_k;
             requests.back().top_p = how.top_p;
             requests.back().min_p = how.min_p;
@@ -269,7 +276,7 @@ TEST_CASE("slices: any ranks emit the same tokens of trees", "[ranks]") {
         any_rule const& rule = rules[seed % 7];
         INFO("seed " << seed << ", rule " << seed % 7);
         engine_shape const shape{.vocabulary = 47, .block_size = 7, .greedy = seed % 7 == 6};
-        tree_call const whole(roll, shape, 1 + roll.below(3));
+        tree_call const whole(roll, shape, 1 + roll.below(3), seed % 5 == 4);
         auto const alone = run<float, no_logits_hook>(whole, shape, rule, vocabulary_slices::even(47, 1, 8));
         for (std::size_t const P : {2u, 3u, 8u}) {
             INFO("ranks " << P);
