@@ -41,6 +41,8 @@ MISTAKES = [
      "if (theirs.questions != mine.questions) how = status::ranks_differ;", ""),
     ("rejected children are drawn again", "slice_row.hpp",
      "if (place(child.token) < out.size()) out[place(child.token)] = 0.0;", "static_cast<void>(child);"),
+    ("rows race before they are cut", "sharded_source.hpp", "if (!all_can_race()) return no_token;",
+     "if (!p.can_race()) return no_token;"),
     ("siblings are drawn with replacement", "sharded_draws.hpp",
      "undrawn_ = drafted == nullptr ? 0.0 : drafted->number;", "undrawn_ = 1.0;"),
     ("equal logits are kept in the order of lists", "cuts.hpp",

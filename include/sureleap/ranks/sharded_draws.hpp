@@ -33,7 +33,9 @@ template <class T, class View, class Rng>
 namespace detail {
 /// The masses of max(scale p - q, 0), by parts; null as long as nobody knows.
 template <class T, class Q>
-[[nodiscard]] rank_question const* ask_residual(sharded_law<T> const& p, sharded_law<Q> const&, double scale) noexcept {
+[[nodiscard]] rank_question const* ask_residual(sharded_law<T> const& p, sharded_law<Q> const& q,
+                                                double scale) noexcept {
+    if (!p.valid() || !q.valid()) return nullptr;
     return p.questions().ask({.what = rank_question::kind::masses, .row = p.row().index, .a = scale, .b = 1.0});
 }
 }  // namespace detail

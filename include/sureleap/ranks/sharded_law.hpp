@@ -111,7 +111,7 @@ public:
         return l > last || (l == last && v <= row_.cut_token);
     }
     /// Its cut is known, or it has none; before that nobody runs a race over it.
-    [[nodiscard]] bool can_race() const noexcept { return !row_.truncates || is_summed(); }
+    [[nodiscard]] bool can_race() const noexcept { return !row_.truncates || row_.is != kind::dense || is_summed(); }
     /// It is known that there is no law.
     [[nodiscard]] bool is_known_invalid() const noexcept {
         if (row_.is == kind::none) return true;

@@ -91,7 +91,7 @@ public:
                       "philox_randomness; use it, or a rule that does not race");
         if (p.is_one_hot()) return p.mode();
         if (p.row().has_winner) return p.row().winner;
-        if (!p.can_race()) return no_token;
+        if (!all_can_race()) return no_token;  // rows run together, each without what its truncation leaves out
         static_cast<void>(questions().ask({.what = question::kind::races}));
         questions().stop();
         return no_token;
@@ -107,6 +107,12 @@ private:
     using question = detail::rank_question;
 
     [[nodiscard]] detail::rank_questions& questions() const noexcept { return view_.questions(); }
+    [[nodiscard]] bool all_can_race() const noexcept {
+        for (std::size_t n = 0; n <= view_.length(); ++n) {
+            if (!view_.law_of(n).can_race()) return false;
+        }
+        return true;
+    }
     [[nodiscard]] token_id token(std::size_t n, draw_key const& key, std::span<double const> masses,
                                  question const* rest = nullptr) const {
         detail::part_masses const parts{masses};

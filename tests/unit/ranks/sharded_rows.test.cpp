@@ -233,26 +233,23 @@ TEST_CASE("slices: rows are cut where whole ones are, also among equal logits", 
             requests.push_back(random_request<T>(roll, shape));
             for (T& l : requests.back().p) l = T(std::round(load(l) * 2.0f) / 2.0f - (r == 1 ? 8.0f : 0.0f));
             if (r == 2) std::ranges::fill(requests.back().p, T(1.5f));
-            // Of rows next to each other, lists hold the cut of one and not of another.
-            auto& rows = requests.back().p;
-            for (std::size_t i = 0; r == 0 && seed % 2 == 0 && i < rows.size(); ++i) {
-                bool const is_flat = i / shape.vocabulary == 1;
-                rows[i] = T(load(rows[i]) * (is_flat ? 0.125f : 4.0f));
-            }
             requests.back().top_k = how.top_k;
             requests.back().top_p = how.top_p;
             requests.back().min_p = how.min_p;
             requests.back().temperature = 0.875f;
         }
         laid_out<T, std::vector> const whole(roll, shape, requests);
-        auto const expected = run_whole<T, no_logits_hook>(whole, shape, target_match<>{});
-        for (std::size_t const P : {1u, 2u, 5u}) {
-            INFO("seed " << seed << ", ranks " << P);
-            auto const together =
-                run<T, no_logits_hook>(whole, shape, target_match<>{}, uneven_slices(roll, shape.vocabulary, P, 64));
-            CHECK(together.differing == 0);
-            CHECK((together.out == expected));
-            CHECK(together.exchanges <= how.exchanges);
+        any_rule const rules[]{target_match<>{}, keyed_coupling{}};
+        for (std::size_t const i : {0u, 1u}) {
+            auto const expected = run_whole<T, no_logits_hook>(whole, shape, rules[i]);
+            for (std::size_t const P : {1u, 2u, 5u}) {
+                INFO("seed " << seed << ", rule " << i << ", ranks " << P);
+                auto const together =
+                    run<T, no_logits_hook>(whole, shape, rules[i], uneven_slices(roll, shape.vocabulary, P, 64));
+                CHECK(together.differing == 0);
+                CHECK((together.out == expected));
+                CHECK(together.exchanges <= how.exchanges);
+            }
         }
     };
     for (std::uint64_t seed = 0; seed < 66; ++seed) {
@@ -260,6 +257,42 @@ TEST_CASE("slices: rows are cut where whole ones are, also among equal logits", 
         if (seed % 3 == 1) check(bf16{}, seed);
         if (seed % 3 == 2) check(half{}, seed);
     }
+}
+
+TEMPLATE_TEST_CASE("slices: lists hold the cut of a row, and the next one is searched", "[ranks]", target_match<>,
+                   keyed_coupling) {
+    constexpr std::size_t V = 700;
+    engine_shape const shape{.vocabulary = V, .block_size = 1, .q = q_kind::found};
+    dice roll(4);
+    std::size_t emitted = 0;
+    for (std::int64_t seed = 0; seed < 40; ++seed) {
+        INFO("seed " << seed);
+        // Row 0 has one token, which was drafted; row 1 is nearly level.
+        auto p = random_values<float>(roll, 2 * V, 0.25);
+        auto const likely = static_cast<std::int32_t>(roll.below(V));
+        p[static_cast<std::size_t>(likely)] = 30.0f;
+        std::int64_t const position = 7;
+        float const top_p = 0.6f;
+        struct {
+            engine_arrays<float> call;
+            std::vector<float> q;
+        } const whole{{.requests = 1,
+                       .target = {p.data(), 2, V},
+                       .drafts = &likely,
+                       .draft_stride = 1,
+                       .positions = &position,
+                       .settings = {.top_p = &top_p, .seeds = &seed}},
+                      {}};
+        any_rule const rule = TestType{};
+        auto const expected = run_whole<float, no_logits_hook>(whole, shape, rule);
+        for (std::size_t const P : {1u, 2u, 4u}) {
+            auto const together = run<float, no_logits_hook>(whole, shape, rule, vocabulary_slices::even(V, P, 64));
+            CHECK((together.out == expected));
+            CHECK(together.differing == 0);
+        }
+        emitted += static_cast<std::size_t>(expected.counts[0]);
+    }
+    CHECK(emitted == 80);
 }
 
 TEST_CASE("slices: any ranks emit the same tokens of trees", "[ranks]") {
