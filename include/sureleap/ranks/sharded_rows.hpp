@@ -82,6 +82,10 @@ struct sharded_rows : logits_rows<T> {
 
 namespace detail {
 
+template <class Hook>
+inline constexpr bool takes_slices_v =
+    std::is_same_v<Hook, no_logits_hook> || requires { requires Hook::takes_slices; };
+
 /// In the place of a row that nobody has.
 struct no_whole_row {};
 
@@ -104,15 +108,9 @@ template <class T>
 template <class T, communicator Ranks, class Q = compute_t<T>, class Hook = no_logits_hook>
 class row_shards {
     static_assert(
-        [] {
-            if constexpr (std::is_same_v<Hook, no_logits_hook>) {
-                return true;
-            } else {
-                return requires { requires Hook::takes_slices; };
-            }
-        }(),
-        "row_shards: this hook edits whole rows. Let it edit the tokens from hook_context::first_token on, and say "
-        "static constexpr bool takes_slices = true");
+        detail::takes_slices_v<Hook>,
+        "row_shards: this hook edits whole rows. Let it edit the tokens from hook_context::first_token on, and "
+        "say static constexpr bool takes_slices = true");
 
     using row_type = typename verification_memory<T, Hook>::row_type;
     using request_type = detail::sharded_request<row_type, Q>;
@@ -487,13 +485,15 @@ void accept(Rule const& rule, sharded_rows<Row, Ranks, DraftReal, RowHook> const
     static_assert(std::is_same_v<Row, T> && std::is_same_v<DraftReal, Q> && std::is_same_v<RowHook, Hook>,
                   "accept: the row_shards are of other types than the round_memory; make both of the same target "
                   "storage, draft type and hook");
-    auto& round = detail::round_access::state(memory);
-    detail::expect_accept(rule, rows.pass, round);
-    detail::expect_shape(rows, round.batch, rows.shards.slices().size(rows.shards.rank()));
-    rows.shards.expect_room(memory.sizes());
-    rows.shards.judge(rule, rows, hook, rng, round);
-    round.at.judged = true;
-    round.at.scored = rows.pass;
+    if constexpr (std::is_same_v<Row, T> && std::is_same_v<DraftReal, Q> && std::is_same_v<RowHook, Hook>) {
+        auto& round = detail::round_access::state(memory);
+        detail::expect_accept(rule, rows.pass, round);
+        detail::expect_shape(rows, round.batch, rows.shards.slices().size(rows.shards.rank()));
+        rows.shards.expect_room(memory.sizes());
+        rows.shards.judge(rule, rows, hook, rng, round);
+        round.at.judged = true;
+        round.at.scored = rows.pass;
+    }
 }
 
 SURELEAP_END_NAMESPACE
