@@ -87,12 +87,11 @@ public:
         auto const here = entries(part);
         if (here.empty()) return {};
         if (real const near = some_logit(here); !to_top && std::isfinite(near)) {
-            double const sum = functions_beside(near).sum(here.data(), here.size(), near, scale(), nullptr);
-            if (sum > 0.5 && sum < too_large) return {near, sum};
+            double const sum = sum_beside(near, here);
+            if (sum > 0.25 && sum < too_large) return {near, sum};
         }
         real const top = top_of(here).top;
-        if (!std::isfinite(top)) return {top, 0.0};
-        return {top, functions_beside(top).sum(here.data(), here.size(), top, scale(), nullptr)};
+        return {top, std::isfinite(top) ? sum_beside(top, here) : 0.0};
     }
     /// The weight of a token beside what its part was summed relative to.
     [[nodiscard]] real weight(token_id v, real top) const noexcept {
@@ -101,7 +100,7 @@ public:
         T const at{l};
         real weight = 0;
         functions_beside(top).weights(&at, 1, top, scale(), &weight);
-        return weight;
+        return static_cast<real>(static_cast<double>(weight) * unit_beside(top));
     }
     /// Its top is NaN if a logit is NaN or +inf.
     [[nodiscard]] slice_mode<real> mode() const noexcept { return top_of(logits()); }
@@ -123,8 +122,8 @@ public:
         std::size_t count = 0;
         for (std::size_t first = 0; first < logits().size(); first += heavy.size()) {
             std::size_t const here = std::min(heavy.size(), logits().size() - first);
-            std::size_t const listed =
-                functions().above(logits().data() + first, here, mine.shift(), scale(), least.data(), heavy.data());
+            std::size_t const listed = mine.functions().above(logits().data() + first, here, mine.shift(), scale(),
+                                                              least.data(), heavy.data());
             for (std::size_t i = 0; i < listed; ++i) {
                 std::size_t const place = first + heavy[i];
                 real const l = load(logits()[place]);
@@ -178,11 +177,14 @@ public:
 
     // ---- once everybody knows the row's largest logit ----------------------------------------------------------
 
-    /// From here on weights are exp((logit - top) scale).
+    /// From here on weights are exp((logit - top) scale), times unit().
     void shift_by(real top) noexcept {
         if (&functions_beside(top) != &row_.functions()) row_.use_reference();
         row_.shift_by(top);
+        unit_ = unit_beside(top);
     }
+    /// Tables round the product of shift and scale, which all weights of a row share and rows do not.
+    [[nodiscard]] double unit() const noexcept { return unit_; }
     [[nodiscard]] real shift() const noexcept { return row_.shift(); }
     /// The weights of tokens first, first + 1 ... of the rank's slice.
     void evaluate(std::size_t first, std::span<real> out) const noexcept {
@@ -220,8 +222,9 @@ public:
     [[nodiscard]] race_winner race(vocabulary_part const& part, draw_key const& key, double best) const noexcept {
         auto const here = entries(part);
         if (here.empty()) return {};
+        // So far above `near` that its time is next to nothing in such units, nobody is seen to be earlier.
         real const near = some_logit(here);
-        if (std::isfinite(near)) {
+        if (std::isfinite(near) && limit(near, best) > 1.0 / too_large) {
             if (auto const found = race(part, here, key, near, best); !std::isnan(found.time)) return found;
         }
         auto const mode = top_of(here);
@@ -239,6 +242,11 @@ private:
         for (T const& l : here.first(std::min<std::size_t>(here.size(), 64))) largest = std::max(largest, load(l));
         return largest;
     }
+    /// The time of `best` in units of weights relative to `near`, and as much later as rounding may hide.
+    [[nodiscard]] double limit(real near, double best) const noexcept {
+        return std::exp(best + static_cast<double>(near) * static_cast<double>(scale())) * unit_beside(near) *
+               (1.0 + 1e-5);
+    }
     /// By weights relative to `near`. NaN where these are of no use.
     [[nodiscard]] race_winner race(vocabulary_part const& part, std::span<T const> here, draw_key const& key, real near,
                                    double best) const noexcept {
@@ -246,7 +254,7 @@ private:
         mine.shift_by(near);
         runners const weights{mine, static_cast<std::size_t>(here.data() - logits().data()), here.size()};
         gumbel_search leader{key};
-        leader.know(std::exp(best + static_cast<double>(near) * static_cast<double>(scale())) * (1.0 + 1e-5));
+        leader.know(limit(near, best));
         std::size_t const begin = part.first - part.first % (2 * row_group);
         if (!leader.visit_some(weights, no_token, begin, part.first + part.count)) {
             return {std::numeric_limits<double>::quiet_NaN(), no_token};
@@ -290,6 +298,15 @@ private:
         if (is_empty) return {};
         return {std::numeric_limits<real>::quiet_NaN(), no_token};
     }
+    [[nodiscard]] double unit_beside(real top) const noexcept {
+        T const at{top};
+        real one = 0;
+        functions_beside(top).weights(&at, 1, top, scale(), &one);
+        return 1.0 / static_cast<double>(one);
+    }
+    [[nodiscard]] double sum_beside(real top, std::span<T const> here) const noexcept {
+        return functions_beside(top).sum(here.data(), here.size(), top, scale(), nullptr) * unit_beside(top);
+    }
     // The reference where `top` is so large that its product with the scale is rounded to more than weights say.
     [[nodiscard]] row_functions<T> const& functions_beside(real top) const noexcept {
         T const at{top};
@@ -300,6 +317,7 @@ private:
 
     weighted_row<T> row_{};
     vocabulary_view over_{};
+    double unit_ = 1.0;
 };
 
 /// What is left of p: weights max(a w(v) - b q(v), 0), with w the weights of p's row and q those of its own; nothing of
@@ -317,12 +335,12 @@ struct left_in_slice {
     void evaluate(std::size_t first, std::span<double> out) const noexcept {
         segment<compute_t<P>> some;
         p.evaluate(first, std::span(some).first(out.size()));
-        for (std::size_t i = 0; i < out.size(); ++i) out[i] = a * static_cast<double>(some[i]);
+        for (std::size_t i = 0; i < out.size(); ++i) out[i] = a * p.unit() * static_cast<double>(some[i]);
         if (q != nullptr && b > 0.0 && !q->logits().empty()) {
             segment<compute_t<Q>> drafted;
             q->evaluate(first, std::span(drafted).first(out.size()));
             for (std::size_t i = 0; i < out.size(); ++i) {
-                out[i] = std::max(out[i] - b * static_cast<double>(drafted[i]), 0.0);
+                out[i] = std::max(out[i] - b * q->unit() * static_cast<double>(drafted[i]), 0.0);
             }
         }
         auto const place = [first](token_id v) { return static_cast<std::size_t>(v) - first; };
@@ -341,9 +359,9 @@ struct left_in_slice {
         if constexpr (std::is_same_v<Q, real>) {
             if (plain && p.keeps_all() && q != nullptr && a > 0.0 && b > 0.0 && p.is_slice() && q->is_slice() &&
                 !q->logits().empty()) {
-                return p.functions().residual(p.entries(part).data(), {p.shift(), p.scale(), a},
-                                              q->entries(part).data(), {q->shift(), q->scale(), b}, part.count,
-                                              nullptr);
+                return p.functions().residual(p.entries(part).data(), {p.shift(), p.scale(), a * p.unit()},
+                                              q->entries(part).data(), {q->shift(), q->scale(), b * q->unit()},
+                                              part.count, nullptr);
             }
         }
         return sum_of_part<double>(0, part.count,

@@ -295,6 +295,45 @@ TEMPLATE_TEST_CASE("slices: lists hold the cut of a row, and the next one is sea
     CHECK(emitted == 80);
 }
 
+TEMPLATE_TEST_CASE("slices: near temperature 0 a row is what it is as a whole", "[ranks]", keyed_coupling,
+                   target_match<>, token_rejection<>) {
+    // Weights relative to some token of a part are then beyond any format: the drafted token's beside the first ones.
+    constexpr std::size_t V = 700;
+    engine_shape const shape{.vocabulary = V, .block_size = 1, .q = q_kind::found};
+    dice roll(6);
+    std::size_t accepted = 0;
+    for (std::int64_t seed = 0; seed < 60; ++seed) {
+        auto p = random_values<float>(roll, 2 * V, 8.0);
+        std::size_t const likely = 70 + roll.below(V - 70);
+        p[likely] = 40.0f;
+        p[roll.below(V)] = 40.0f + static_cast<float>(roll.below(3)) - 1.0f;
+        auto const drafted = static_cast<std::int32_t>(likely);
+        std::int64_t const position = 7;
+        float const temperatures[]{0.1f, 0.01f, 0.001f};
+        float const temperature = temperatures[seed % 3];
+        INFO("seed " << seed << ", temperature " << temperature);
+        struct {
+            engine_arrays<float> call;
+            std::vector<float> q;
+        } const whole{{.requests = 1,
+                       .target = {p.data(), 2, V},
+                       .drafts = &drafted,
+                       .draft_stride = 1,
+                       .positions = &position,
+                       .settings = {.temperature = &temperature, .seeds = &seed}},
+                      {}};
+        any_rule const rule = TestType{};
+        auto const expected = run_whole<float, no_logits_hook>(whole, shape, rule);
+        CHECK(expected.statuses[0] == 0);
+        for (std::size_t const P : {1u, 2u, 5u}) {
+            auto const together = run<float, no_logits_hook>(whole, shape, rule, vocabulary_slices::even(V, P, 128));
+            CHECK((together.out == expected));
+        }
+        accepted += static_cast<std::size_t>(expected.accepted[0]);
+    }
+    CHECK(accepted > 10);
+}
+
 TEST_CASE("slices: any ranks emit the same tokens of trees", "[ranks]") {
     any_rule const rules[]{recursive_rejection<>{},
                            traversal_verification<>{},
