@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Verification over slices of the vocabulary: how long the library's part of a round takes on these ranks, beside rank 0
-// alone with the same rows, and beside a plain user's version, which gathers whole rows to verify them.
+// Verification over slices of the vocabulary: how long the library's part of a round takes on these ranks. Beside it
+// stand rank 0 alone with the same rows, and a plain user's version, which gathers whole rows to verify them.
 //
 //     mpirun -n 2 build/release/bench/bench.ranks [rounds]
 //

@@ -10,10 +10,12 @@
 #include <sureleap/verify/any.hpp>
 
 #include "support/common.hpp"
+#include "support/placed_logits.hpp"
 #include "support/sliced_calls.hpp"
 #include "support/turn_ranks.hpp"
 
 using namespace sureleap;
+using support::logit;
 using support::turn_ranks;
 
 namespace {
@@ -23,14 +25,6 @@ using text = std::vector<token_id>;
 using texts = std::vector<text>;
 using law_of_texts = std::map<texts, double>;
 
-/// Some number of a place, -1.5 .. 1.5: logits that differ from prefix to prefix.
-double logit(std::uint64_t seed, text const& prefix, std::size_t v) {
-    std::uint64_t h = seed * 0x9e3779b97f4a7c15u + v + 1;
-    for (token_id const x : prefix) h = (h ^ (static_cast<std::uint64_t>(x) + 7)) * 0xff51afd7ed558ccdu;
-    h ^= h >> 29;
-    h *= 0xc4ceb9fe1a85ec53u;
-    return static_cast<double>(h >> 40) / static_cast<double>(1u << 24) * 3.0 - 1.5;
-}
 std::vector<double> logits(std::uint64_t seed, text const& prefix) {
     std::vector<double> row(V);
     for (std::size_t v = 0; v < V; ++v) row[v] = logit(seed, prefix, v);

@@ -9,8 +9,10 @@
 #include <sureleap/verify/any.hpp>
 
 #include "support/common.hpp"
+#include "support/placed_logits.hpp"
 
 using namespace sureleap;
+using support::logit;
 
 namespace {
 
@@ -19,14 +21,6 @@ constexpr std::size_t block_size = 2;
 using text = std::vector<token_id>;
 using law_of_texts = std::map<text, double>;
 
-/// Some number of a place, -1.5 .. 1.5: logits that differ from prefix to prefix.
-double logit(std::uint64_t seed, text const& prefix, std::size_t v) {
-    std::uint64_t h = seed * 0x9e3779b97f4a7c15u + v + 1;
-    for (token_id const x : prefix) h = (h ^ (static_cast<std::uint64_t>(x) + 7)) * 0xff51afd7ed558ccdu;
-    h ^= h >> 29;
-    h *= 0xc4ceb9fe1a85ec53u;
-    return static_cast<double>(h >> 40) / static_cast<double>(1u << 24) * 3.0 - 1.5;
-}
 std::vector<double> softmax(std::vector<double> row, double temperature) {
     double const largest = *std::ranges::max_element(row);
     double sum = 0.0;

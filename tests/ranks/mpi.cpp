@@ -10,10 +10,8 @@
 //   killed      one that ends in the middle of a round
 //   stopped     one that is stopped for longer than others wait
 //
-// Of the last three the others are told in time that a rank is lost, with nothing emitted; rank 0 says so. They end by
-// _exit, since MPI_Finalize would wait for the one that is gone, and mpirun --enable-recovery lets them.
+// Of the last three the others are told in time that a rank is lost, with nothing emitted; rank 0 says so.
 #include <mpi.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -36,24 +34,16 @@
 #include <sureleap/schedule/top_k.hpp>
 #include <sureleap/verify/rejection.hpp>
 
+#include "ranks/processes.hpp"
 #include "support/dice.hpp"
 #include "support/small_world.hpp"
 
 using namespace sureleap;
+using support::expect;
 
 namespace {
 
 static_assert(communicator<mpi_ranks>);
-
-void expect(bool holds, char const* what) {
-    if (holds) return;
-    int rank = -1;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    std::fprintf(stderr, "rank %d: %s\n", rank, what);
-    std::fflush(nullptr);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    std::abort();
-}
 
 struct record {
     std::uint64_t rank;
@@ -160,14 +150,7 @@ void loses_a_rank(mpi_ranks& ranks, Fault const& fault) {
     expect(found == status::ranks_lost, "the ranks were not told that one is lost");
     expect(tokens.size() == at_fault, "tokens were emitted in the round that lost a rank");
     expect(ranks.rank() == 1 || waited < 20.0, "the ranks were told too late");
-    int told = 1;
-    if (ranks.rank() > 1) MPI_Send(&told, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
-    for (int i = 2; ranks.rank() == 0 && i < static_cast<int>(ranks.size()); ++i) {
-        MPI_Recv(&told, 1, MPI_INT, i, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    }
-    if (ranks.rank() == 0) std::puts("every other rank was told in time");
-    std::fflush(nullptr);
-    _exit(0);
+    support::end_without_rank_1(ranks);
 }
 
 }  // namespace
@@ -191,15 +174,7 @@ int main(int argc, char** argv) {
         } else if (mode == "killed") {
             loses_a_rank(ranks, [] { _exit(0); });
         } else if (mode == "stopped") {
-            loses_a_rank(ranks, [] {
-                pid_t const self = getpid();
-                if (fork() == 0) {  // who wakes it
-                    sleep(8);
-                    kill(self, SIGCONT);
-                    _exit(0);
-                }
-                raise(SIGSTOP);
-            });
+            loses_a_rank(ranks, support::be_stopped);
         } else {
             std::fprintf(stderr, "ranks.mpi: unknown mode \"%s\"\n", argc == 2 ? argv[1] : "");
             MPI_Abort(MPI_COMM_WORLD, 2);

@@ -2,17 +2,15 @@
 //
 // Rounds over slices of the vocabulary, whose ranks are processes: mpirun -n 3 ranks.rounds <mode> [rounds]
 //
-//   random      random calls of all rules, storage types, kinds of q, edits and truncations, over random slices: what one
-//               rank with whole rows emits
+//   random      random calls of all rules, storage types, kinds of q, edits and truncations, over random slices: what
+//               one rank with whole rows emits
 //   decodes     decoders whose target has slices: what a decoder with a whole target emits
 //   soak        the same with requests that join, leave and are cancelled at any time: nothing is lost
 //   killed      rank 1 ends in the middle of a verification
 //   stopped     rank 1 is stopped there for longer than others wait
 //
-// Of the last two the others are told in time that a rank is lost, with nothing emitted; rank 0 says so. They end by
-// _exit, since MPI_Finalize would wait for the one that is gone.
+// Of the last two the others are told in time that a rank is lost, with nothing emitted; rank 0 says so.
 #include <mpi.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -37,25 +35,17 @@
 #include <sureleap/verifier.hpp>
 #include <sureleap/verify/any.hpp>
 
+#include "ranks/processes.hpp"
 #include "support/dice.hpp"
 #include "support/engine_scene.hpp"
 #include "support/sliced_calls.hpp"
 #include "support/small_world.hpp"
 
 using namespace sureleap;
+using support::expect;
 using namespace support;
 
 namespace {
-
-void expect(bool holds, char const* what, std::uint64_t number = 0) {
-    if (holds) return;
-    int rank = -1;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    std::fprintf(stderr, "rank %d: %s (%llu)\n", rank, what, static_cast<unsigned long long>(number));
-    std::fflush(nullptr);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    std::abort();
-}
 
 // ---- random calls ----------------------------------------------------------------------------------------------
 
@@ -281,14 +271,7 @@ void loses_a_rank(mpi_ranks& ranks, Fault const& fault) {
     expect(all.ended == status::ranks_lost, "the ranks were not told that one is lost");
     expect(all.number() == before, "tokens were emitted in the round that lost a rank");
     expect(ranks.rank() == 1 || waited < 20.0, "the ranks were told too late");
-    int told = 1;
-    if (ranks.rank() > 1) MPI_Send(&told, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
-    for (int i = 2; ranks.rank() == 0 && i < static_cast<int>(ranks.size()); ++i) {
-        MPI_Recv(&told, 1, MPI_INT, i, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    }
-    if (ranks.rank() == 0) std::puts("every other rank was told in time");
-    std::fflush(nullptr);
-    _exit(0);
+    support::end_without_rank_1(ranks);
 }
 
 }  // namespace
@@ -313,15 +296,7 @@ int main(int argc, char** argv) {
         } else if (mode == "killed") {
             loses_a_rank(ranks, [] { _exit(0); });
         } else if (mode == "stopped") {
-            loses_a_rank(ranks, [] {
-                pid_t const self = getpid();
-                if (fork() == 0) {  // who wakes it
-                    sleep(8);
-                    kill(self, SIGCONT);
-                    _exit(0);
-                }
-                raise(SIGSTOP);
-            });
+            loses_a_rank(ranks, support::be_stopped);
         } else {
             std::fprintf(stderr, "ranks.rounds: unknown mode \"%s\"\n", argc > 1 ? argv[1] : "");
             MPI_Abort(MPI_COMM_WORLD, 2);

@@ -27,29 +27,6 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 
-/// The weights of a part's tokens, for a source that draws by them.
-template <class Evaluate>
-class weights_in_part {
-public:
-    weights_in_part(vocabulary_part const& part, Evaluate const& evaluate) noexcept
-        : part_(part), evaluate_(evaluate) {}
-    [[nodiscard]] std::size_t size() const noexcept { return part_.count; }
-    [[nodiscard]] double operator[](token_id i) const noexcept {
-        double weight = 0.0;
-        evaluate_(part_.first + static_cast<std::size_t>(i), std::span(&weight, 1));
-        return weight;
-    }
-    [[nodiscard]] double total() const noexcept {
-        double sum = 0.0;
-        for (std::size_t i = 0; i < size(); ++i) sum += (*this)[static_cast<token_id>(i)];
-        return sum;
-    }
-
-private:
-    vocabulary_part const& part_;
-    Evaluate const& evaluate_;
-};
-
 /// A drafted token in a row.
 template <class Real>
 struct drafted_number {

@@ -6,7 +6,7 @@
 // numbers, so that sums are the same in any order.
 //
 // A row of floats takes four exchanges, of bf16 two, of doubles eight. Short lists of each rank's best tokens mostly
-// hold the cut, and then there is no search (answers.hpp).
+// hold the cut, and then there is no search (cuts.hpp).
 #pragma once
 
 #include <bit>

@@ -6,11 +6,8 @@
 // the same questions, and further.
 #pragma once
 
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 
 #include <sureleap/core/config.hpp>
@@ -62,7 +59,7 @@ struct rank_question {
 class rank_questions {
 public:
     rank_questions() = default;
-    /// Room for `most` questions about p alone, and as many about what is left as there may be rejections.
+    /// Room for the questions of any rule about so many drafted tokens, whose rows have so many parts.
     rank_questions(workspace& ws, std::size_t block_size, std::size_t parts) noexcept
         : all_(ws.take<rank_question>(6 * (block_size + 1) + most_steps)),
           masses_(ws.take<double>(2 * (block_size + 1), parts)),

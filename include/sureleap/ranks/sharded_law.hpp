@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A law whose row lies in slices on several ranks. To a rule it is what `distribution` is.
-// Where it has to know what other ranks hold, it asks (questions.hpp).
+// A law whose row lies in slices on several ranks. To a rule it is what `distribution` is. Where it has to know what
+// other ranks hold, it asks (questions.hpp).
 #pragma once
 
 #include <algorithm>
@@ -77,7 +77,9 @@ struct sharded_row {
 
 }  // namespace detail
 
-/// Precondition of every question: the rule runs on all ranks alike.
+/// p or q of a row of T. Weights are exp((logit - top) / temperature), top a logit of the row. O(1) each, but O(gamma)
+/// in a tree. What is not known yet is asked, and answered as if it were nothing: then the rule's outcome does not
+/// count. Precondition: the rule runs on all ranks alike.
 template <class T>
 class sharded_law {
 public:

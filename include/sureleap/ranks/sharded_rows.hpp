@@ -14,12 +14,12 @@
 //
 //     greedy_match, keyed_coupling       1: the largest logit of each rank, or the winner of its race
 //     target_match                       2: sums of parts; the token of each row
-//     token_rejection                    3: sums of parts, with p and q of the drafts; masses of the residual; the token
+//     token_rejection                    3: sums of parts, with p and q of the drafts; the residual's masses; the token
 //     block_verification                 3: the same, masses for every prefix at once
 //     recursive_rejection and the like   2 or 3, and one for each rejected child of the request that has most of them
 //
-// What is exchanged of a row is 8 bytes for each part of its vocabulary. A top-k of at most 256 takes no exchange
-// more, a race over it one; other truncations take up to five more, ten if both top-k and top-p are searched (cuts.hpp).
+// What is exchanged of a row is 8 bytes for each part of its vocabulary. A top-k of at most 256 takes no exchange more,
+// a race over it one. Other truncations take up to five more, ten if both top-k and top-p are searched (cuts.hpp).
 #pragma once
 
 #include <algorithm>
@@ -48,6 +48,7 @@
 #include <sureleap/ranks/sharded_law.hpp>
 #include <sureleap/ranks/sharded_source.hpp>
 #include <sureleap/ranks/sharded_verification.hpp>
+#include <sureleap/ranks/slice_reader.hpp>
 #include <sureleap/ranks/slice_row.hpp>
 #include <sureleap/ranks/vocabulary_slices.hpp>
 #include <sureleap/round/judge.hpp>
@@ -70,8 +71,8 @@ struct row_shards_options {
 template <class T, communicator Ranks, class Q, class Hook>
 class row_shards;
 
-/// The columns of one rank, for accept: what a target returns whose ranks have slices. A view; `values` is [rows, tokens
-/// of the slice].
+/// The columns of one rank, for accept: what a target returns whose ranks have slices. A view; `values` is [rows,
+/// tokens of the slice].
 template <class T, communicator Ranks, class Q, class Hook>
 struct sharded_rows : logits_rows<T> {
     row_shards<T, Ranks, Q, Hook>& shards;
@@ -112,12 +113,12 @@ class row_shards {
         "row_shards: this hook edits whole rows. Let it edit the tokens from hook_context::first_token on, and "
         "say static constexpr bool takes_slices = true");
 
-    using row_type = typename verification_memory<T, Hook>::row_type;
-    using request_type = detail::sharded_request<row_type, Q>;
+    using reader_type = detail::slice_reader<T, Q, Hook>;
+    using row_type = typename reader_type::row_type;
+    using request_type = typename reader_type::request_type;
     using answers_type = detail::rank_answers<row_type, Q>;
     using question = detail::rank_question;
     using target_real = compute_t<row_type>;
-    using draft_real = compute_t<Q>;
 
 public:
     /// `ranks` must outlive it. Throws if the slices are not one for each rank.
@@ -166,7 +167,7 @@ public:
         std::size_t const requests = round.batch.requests().size();
         for (std::size_t r = 0; r < requests; ++r) {
             requests_[r].open = detail::open_verdict(r, rows.pass, round);
-            if (requests_[r].open) prepare(r, round);
+            if (requests_[r].open) reader_.prepare(r, requests_[r], round);
         }
         std::exception_ptr const failure = read_all_targets(requests, rows, hook, round);
         while (decide_all(requests, rule, rng, round) || failure) {
@@ -198,114 +199,31 @@ private:
         }
         auto const listed = ws.take<detail::slice_mode<target_real>>(slices_.ranks() * request_type::most_listed);
         for (std::size_t r = 0; !ws.counting() && r < options_.max_requests; ++r) requests_[r].listed = listed;
-        bool const copies = verification_memory<T, Hook>::hooked || options_.constrained;
-        copies_ = ws.take<row_type>(copies ? options_.max_requests * (options_.block_size + 1) : 0, own_size());
+        reader_.carve(ws, options_.max_requests, options_.block_size, options_.constrained, *options_.kernels);
         offsets_ = ws.take<std::size_t>(options_.max_requests + 1);
     }
     [[nodiscard]] std::size_t own_size() const noexcept { return slices_.size(ranks_.rank()); }
 
     // ---- a request ---------------------------------------------------------------------------------------------
 
-    /// The laws of request r before anything is known of their rows.
-    void prepare(std::size_t r, detail::round_state<T, Q, Hook>& round) {
-        request_view const& request = round.batch.requests()[r];
-        request_settings const& settings = *request.settings;
-        transform const how = settings.target_transform();
-        if (settings.log_probabilities &&
-            (settings.raw_log_probabilities || settings.ranks || settings.top_log_probabilities > 0 || how.greedy())) {
-            fail_with("row_shards: request ", r,
-                      " asks for log-probabilities of rows as they came, for ranks or for the likeliest tokens, "
-                      "expected log p of emitted tokens alone, at a temperature above 0: no rank has a whole row");
-        }
-        request_type& of = requests_[r];
-        of.questions.begin();
-        of.identity = identity_of(request, round.batch.drafted(r));
-        of.how = how;
-        of.length = of.asked_length = round.batch.length(r);
-        of.bad_drafts = false;
-        of.reads_q = round.parts.rule_is.access == q_access::row;
-        of.drafted = {round.batch.drafted(r), round.block.parents(r)};
-        if (!of.drafted.parents.empty()) of.drafted.parents = of.drafted.parents.first(of.length);
-        std::size_t const vocabulary = slices_.vocabulary();
-        for (std::size_t n = 0; n <= of.length; ++n) {
-            detail::sharded_row<row_type> row{};
-            row.index = static_cast<std::uint32_t>(n);
-            row.is = how.greedy() ? kind_of<row_type>::greedy : kind_of<row_type>::dense;
-            row.truncates = how.truncates() && !how.greedy();
-            row.lists_best = of.lists_best();
-            row.sums = of.target_sums[n];
-            row.logits = of.target_logits;
-            row.weights = of.target_weights;
-            of.targets[n] = sharded_law<row_type>(row, vocabulary, of.questions, of.drafted);
-        }
-        auto const laws = round.block.laws(r);
-        for (std::size_t k = 0; of.reads_q && k < of.length; ++k) {
-            distribution<Q> const& q = laws[k];
-            detail::sharded_row<Q> row{};
-            row.index = static_cast<std::uint32_t>(of.drafted.row(k));
-            row.is_draft = true;
-            row.sums = of.draft_sums[k];
-            row.logits = of.draft_logits;
-            row.weights = of.draft_weights;
-            bool const chosen = round.parts.rule_is.draft_rule == drawn_by::argmax;
-            if (chosen || q.is_one_hot()) {
-                row.is = kind_of<Q>::one_hot;
-                row.mode = chosen ? of.drafted.tokens[k] : q.mode();
-            } else {
-                row.is = std::isfinite(q.scale()) ? kind_of<Q>::dense : kind_of<Q>::greedy;
-                auto const scale = std::isfinite(q.scale()) ? q.scale() : draft_real(1);
-                row.own = {own_logits(q), own_tokens(q), scale, q.functions()};
-            }
-            of.drafts[k] = sharded_law<Q>(row, vocabulary, of.questions, of.drafted);
-        }
-    }
-    /// Of what must be the same on all ranks.
-    [[nodiscard]] static std::uint64_t identity_of(request_view const& request,
-                                                   std::span<token_id const> drafted) noexcept {
-        detail::mixed_number all;
-        all.put(detail::mixed(std::span(&request, 1)));
-        for (token_id const x : drafted) all.put(std::uint64_t{static_cast<std::uint32_t>(x)});
-        return all.value();
-    }
-    /// What this rank has of a draft's row: a slice, a list of tokens, or its own part of a row that all ranks have.
-    [[nodiscard]] std::span<Q const> own_logits(distribution<Q> const& q) const {
-        if (q.over()) return q.logits();
-        if (q.logits().size() != slices_.vocabulary()) {
-            fail_with("row_shards: a draft's row has ", q.logits().size(), " logits, expected ", slices_.vocabulary(),
-                      ", or the slice that it was recorded as (distribution::slice)");
-        }
-        return q.logits().subspan(slices_.first(ranks_.rank()), own_size());
-    }
-    [[nodiscard]] vocabulary_view own_tokens(distribution<Q> const& q) const {
-        if (q.over() && q.over().list().empty() && !q.over().is_slice()) {
-            fail_with("row_shards: a draft has a vocabulary_map, expected a slice or an ascending list of its tokens");
-        }
-        if (!q.keeps_all()) {
-            fail_with("row_shards: a draft's row is truncated, expected a temperature alone: it is summed in slices");
-        }
-        return q.over() ? q.over() : own_tokens();
-    }
-    [[nodiscard]] vocabulary_view own_tokens() const noexcept {
-        return vocabulary_view::slice(slices_.first(ranks_.rank()), own_size(), slices_.vocabulary());
-    }
     /// The rows of all requests, and what a hook threw at the first of them where one did: the other ranks wait for an
     /// exchange.
     [[nodiscard]] std::exception_ptr read_all_targets(std::size_t requests, logits_rows<T> const& rows,
                                                       Hook const& hook, detail::round_state<T, Q, Hook>& round) {
         std::fill_n(failures_.begin(), requests, nullptr);
         std::size_t workers = 1;
-        if (!copies_.all.empty()) workers = threads_for(requests);  // else nothing of the rows is read yet
+        if (reader_.copies()) workers = threads_for(requests);
         if (round.parts.rule_is.judges_trees) workers = std::min(workers, round.trees.size());
         detail::share_out(options_.executor, workers, requests, [&](std::size_t worker, std::size_t r) {
             if (!requests_[r].open) return;
 #if SURELEAP_EXCEPTIONS
             try {
-                read_targets(r, worker, rows, hook, round);
+                reader_.read_targets(r, requests_[r], worker, rows, hook, round);
             } catch (...) {
                 failures_[r] = std::current_exception();
             }
 #else
-            read_targets(r, worker, rows, hook, round);
+            reader_.read_targets(r, requests_[r], worker, rows, hook, round);
 #endif
         });
         for (std::size_t r = 0; r < requests; ++r) {
@@ -316,35 +234,6 @@ private:
     [[nodiscard]] std::size_t threads_for(std::size_t requests) const noexcept {
         return std::min(options_.executor.worth(requests * (options_.block_size + 1) * own_size()), requests);
     }
-    /// The rows of request r that this rank has. Throws what the hook throws.
-    void read_targets(std::size_t r, std::size_t worker, logits_rows<T> const& rows, Hook const& hook,
-                      detail::round_state<T, Q, Hook>& round) {
-        request_type& of = requests_[r];
-        request_view const& request = round.batch.requests()[r];
-        transform const how = request.settings->target_transform();
-        auto const scale = static_cast<target_real>(how.greedy() ? 1.0 : 1.0 / how.temperature);
-        tree_scratch const* const tree =
-            round.parts.rule_is.judges_trees ? &detail::plant(r, worker, round, of.length) : nullptr;
-        std::size_t const first = detail::first_row(rows, round.batch, r);
-        for (std::size_t n = 0; n <= of.length; ++n) {
-            auto const before =
-                tree == nullptr ? of.drafted.tokens.first(n) : tree->tree.prefix(static_cast<node_id>(n), tree->path);
-            std::size_t const place = r * (options_.block_size + 1) + n;
-            auto const copy = copies_.all.empty() ? std::span<row_type>{} : copies_[place];
-            auto const read = prepare_row(request, before, rows.row(first + n), own_tokens(), hook, copy);
-            of.noise[n] = noise_key(request, tree == nullptr ? n : tree->tree.depth(static_cast<node_id>(n)));
-            detail::sharded_row<row_type>& row = of.targets[n].row();
-            if (read.one_hot != no_token) {
-                row.is = kind_of<row_type>::one_hot;
-                row.mode = read.one_hot;
-            } else {
-                row.own = {read.row.values, own_tokens(), scale, options_.kernels->template get<row_type>()};
-            }
-        }
-    }
-    template <class X>
-    using kind_of = typename detail::sharded_row<X>::kind;
-
     // ---- decisions ---------------------------------------------------------------------------------------------
 
     /// Runs the rule for all requests that are open. False if none waits.
@@ -462,11 +351,11 @@ private:
 
     Ranks& ranks_;
     vocabulary_slices slices_;
+    reader_type reader_{slices_, ranks_.rank()};
     answers_type answers_{slices_, ranks_.rank()};
     row_shards_options options_;
     std::vector<std::byte> memory_;
     std::span<request_type> requests_{};
-    carved_rows<row_type> copies_{};  // [R (gamma + 1)] rows that are edited or masked
     std::span<std::size_t> offsets_{};
     std::vector<std::exception_ptr> failures_;  // [R] what a hook threw
     std::vector<std::byte> own_;
@@ -476,8 +365,8 @@ private:
 /// Accept (round/stages.hpp), by rows in slices. All ranks come to the same verdicts. A row without a law on any rank
 /// gives its request the status invalid_target on all of them.
 ///
-/// A rank that is lost, or that asks something else, ends the round on the others, with nothing emitted by those who
-/// notice and the status ranks_lost or ranks_differ. So it is where a rank's hook throws: there the exception comes out.
+/// Where a rank is lost, or asks something else, the round ends on those who notice: ranks_lost or ranks_differ, with
+/// nothing emitted. Where a rank's hook throws, the exception comes out there, and the others have lost a rank.
 template <class Rule, class Row, communicator Ranks, class DraftReal, class RowHook, class Rng, class T, class Q,
           class Hook>
 void accept(Rule const& rule, sharded_rows<Row, Ranks, DraftReal, RowHook> const& rows, RowHook const& hook, Rng& rng,

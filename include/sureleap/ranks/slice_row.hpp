@@ -29,8 +29,8 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 
-/// Of a part of a row: one of its logits, or its largest one, NaN if a logit is NaN or +inf; and the sum of exp((logit -
-/// top) scale).
+/// The sum of exp((logit - top) scale) over a part of a row. top: one of its logits, or the largest; NaN if a logit is
+/// NaN or +inf.
 template <class Real>
 struct part_sum {
     Real top = -std::numeric_limits<Real>::infinity();

@@ -36,7 +36,7 @@ public:
     /// Rank r's slice ends before token ends[r], where the next one begins; the last end is V. A slice may be empty.
     /// Parts begin at multiples of part_size, and where slices begin. Throws if ends do not ascend.
     explicit vocabulary_slices(std::span<std::size_t const> ends, std::size_t part_size = default_part_size)
-        : ends_(ends.begin(), ends.end()), part_size_(part_size) {
+        : ends_(ends.begin(), ends.end()) {
         if (ends.empty()) fail_with("vocabulary_slices: there are no ends, expected one for each rank");
         if (part_size == 0) fail_with("vocabulary_slices: part_size is 0, expected some tokens");
         for (std::size_t r = 0; r < ends.size(); ++r) {
@@ -72,7 +72,6 @@ public:
     [[nodiscard]] std::size_t end(std::size_t rank) const noexcept { return ends_[rank]; }
     /// Tokens of a rank's slice.
     [[nodiscard]] std::size_t size(std::size_t rank) const noexcept { return end(rank) - first(rank); }
-    [[nodiscard]] std::size_t part_size() const noexcept { return part_size_; }
 
     /// All parts, in the order of tokens.
     [[nodiscard]] std::span<vocabulary_part const> parts() const noexcept { return parts_; }
@@ -96,7 +95,6 @@ public:
 
 private:
     std::vector<std::size_t> ends_;  // [ranks]
-    std::size_t part_size_;
     std::vector<vocabulary_part> parts_;
     std::vector<std::size_t> first_parts_;  // [ranks + 1]
     std::size_t most_parts_ = 0;

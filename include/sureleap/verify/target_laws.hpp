@@ -74,8 +74,8 @@ struct prepared_row {
     logits_row<Row> row{};
 };
 
-/// `row`, which the target gave behind `drafted`, as the request's edits and masks leave it; in `copied` if something is
-/// changed. `over`: what the row runs over; nothing, if that is the vocabulary. Throws what the hook throws.
+/// `row`, which the target gave behind `drafted`, as the request's edits and masks leave it; in `copied` if something
+/// is changed. `over`: what the row runs over; nothing, if that is the vocabulary. Throws what the hook throws.
 template <class T, class Hook, class Row = typename verification_memory<T, Hook>::row_type>
 [[nodiscard]] prepared_row<Row> prepare_row(request_view const& request, std::span<token_id const> drafted,
                                             logits_row<T> const& row, vocabulary_view over, Hook const& hook,

@@ -645,6 +645,35 @@ TEMPLATE_TEST_CASE("slices: log p of emitted tokens is that of whole rows", "[ra
     CHECK(compared >= 80);
 }
 
+TEST_CASE("slices: parts that were summed beside other logits are alike near temperature 0", "[ranks]") {
+    small_call own;
+    std::vector<float> const temperatures(2, 0.01f);
+    own.call.settings.temperature = temperatures.data();
+    dice roll(9);
+    one_rank ranks;
+    auto const all = vocabulary_slices::even(small_call::V, 1, 4);
+    row_shards<float, one_rank> shards{ranks, all, {.max_requests = 2, .block_size = small_call::gamma}};
+    auto options = sliced_options(small_shape, 2, all, 0);
+    options.log_probabilities = true;
+    verifier<float, target_match<>> verify{{}, options};
+    double worst = 0.0;
+    for (std::int64_t seed = 0; seed < 200; ++seed) {
+        own.seeds = {seed, seed + 1000};
+        for (float& l : own.p) l = 40.0f + static_cast<float>(roll.between(0.0, 0.03));
+        for (verdict const& v : verify(own.call, shards)) {
+            auto const row = std::span(own.p).subspan(v.id * (small_call::gamma + 1) * small_call::V, small_call::V);
+            double sum = 0.0;  // T as a float's inverse has it
+            auto const exponent = [&](float l) {
+                return static_cast<double>(l - 40.0f) * static_cast<double>(1.0f / 0.01f);
+            };
+            for (float const l : row) sum += std::exp(exponent(l));
+            double const expected = exponent(row[static_cast<std::size_t>(v.emitted[0])]) - std::log(sum);
+            worst = std::max(worst, std::abs(v.log_probabilities[0] - expected));
+        }
+    }
+    CHECK(worst < 2e-6);
+}
+
 TEST_CASE("slices: what does not fit is refused", "[ranks]") {
     using support::error_text;
     using support::says;
