@@ -7,6 +7,7 @@
 #   examples/run.sh [flags of generate]          examples/run.sh --prompt "Why is the sky blue?" --temperature 0.7
 #   examples/run.sh --chat                       a conversation, answered line by line
 #   examples/run.sh small [flags of generate]    the small model in the repository, without a download
+#   examples/run.sh ranks N [flags of generate]  the same by N processes of mpirun, each with a share of the model
 #   examples/run.sh serve [flags of serve]       simulates a server under load: schedules side by side
 #   examples/run.sh llama [-np N] [--model FILE.gguf] [--draft dspark|lookup|FILE.gguf] [flags of generate]
 #                                                the same with llama.cpp as the engine, N texts at once; builds libllama once
@@ -44,6 +45,16 @@ elif [[ ${1:-} == small ]]; then
     small=yes
     shift
 fi
+launcher=()
+configure+=(-D SURELEAP_WITH_MPI=OFF)
+if [[ ${1:-} == ranks ]]; then
+    [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { echo "ranks is '${2:-}', expected a number" >&2 && exit 2; }
+    launcher=(mpirun -n "$2")
+    configure=(-D SURELEAP_WITH_MPI=ON)
+    # More ranks than cores, and in containers as root.
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    shift 2
+fi
 
 # What the user says counts. given <name>...: whether he gave one of these flags.
 flags=("$@")
@@ -68,6 +79,7 @@ if [[ ${program} != serve && -z ${small} ]] && ! given target help; then
 fi
 
 require_packages build-essential cmake ninja-build libcli11-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
+[[ -z ${launcher[*]} ]] || require_packages libopenmpi-dev openmpi-bin
 built=${program}
 if [[ ${program} == llama ]]; then
     if [[ -n ${small} ]]; then
@@ -76,7 +88,7 @@ if [[ ${program} == llama ]]; then
     fi
     require_packages python3-venv
     prefix="$("${root}/cmake/fetch_llama.sh")"
-    configure=(-D "llama_ROOT=${prefix}")
+    configure+=(-D "llama_ROOT=${prefix}")
     built=llama_generate
 fi
 
@@ -127,4 +139,4 @@ Answer:")
     # The rule whose output can be compared token by token.
     given rule seed || arguments+=(--rule coupled --seed 13)
 fi
-"${binary}" "${arguments[@]}"
+"${launcher[@]}" "${binary}" "${arguments[@]}"

@@ -44,20 +44,25 @@ transformer_config checked(checkpoint const& from, std::vector<int> const& featu
 
 template <class Real>
 causal_lm<Real>::causal_lm(checkpoint from, std::vector<int> feature_layers, thread_pool& pool,
-                           serving_limits const& limits)
+                           serving_limits const& limits, any_ranks* ranks)
     : checkpoint_(std::move(from)),
       feature_layers_(std::move(feature_layers)),
       limits_(limits),
-      context_(checked(checkpoint_, feature_layers_, limits), pool, limits.max_rows, limits.context_length),
+      context_(checked(checkpoint_, feature_layers_, limits), pool, limits.max_rows, limits.context_length, ranks),
       final_norm_(checkpoint_, "model.norm.weight", config().hidden_size, config().rms_norm_eps),
       embeddings_(checkpoint_.matrix("model.embed_tokens.weight", config().vocabulary, config().hidden_size)),
       output_head_(config().tied_embeddings
                        ? embeddings_
                        : checkpoint_.matrix("lm_head.weight", config().vocabulary, config().hidden_size)),
+      own_head_(output_head_),
       cache_(limits.slots, config().layers, config().kv_heads, config().head_dim, limits.context_length),
       rows_(limits.max_rows),
       stream_(limits.max_rows * config().hidden_size),
       features_(limits.max_rows * feature_layers_.size() * config().hidden_size) {
+    if (ranks != nullptr) {
+        auto const slices = this->slices();
+        own_head_ = output_head_.part(slices.first(ranks->rank()), slices.size(ranks->rank()));
+    }
     layers_.reserve(config().layers);
     for (std::size_t i = 0; i < config().layers; ++i) {
         layers_.emplace_back(checkpoint_, layer_prefix(i), config(), config().hidden_size);
@@ -101,7 +106,7 @@ sureleap::logits_rows<Real> causal_lm<Real>::score(sureleap::verify_batch const&
     if (!batch.has_trees()) {
         for (std::size_t i = 0; i < batch.rows(); ++i) rows_.push_back(row_at(batch, i, 0));
         forward(batch.tokens(), true);
-        return {.values = {logits_.data(), rows_.size(), config().vocabulary}, .pass = pass_};
+        return {.values = {logits_.data(), rows_.size(), own_head_.rows}, .pass = pass_};
     }
     inputs_.resize(batch.rows());
     requests_.clear();
@@ -109,7 +114,7 @@ sureleap::logits_rows<Real> causal_lm<Real>::score(sureleap::verify_batch const&
     for (std::size_t r = 0; r < batch.requests().size(); ++r) place_branches(batch, r, tokens);
     context_.tree_keys.resize(config().layers * batch.rows() * 2 * config().kv_heads * config().head_dim);
     forward(tokens, true);
-    return {.values = {logits_.data(), rows_.size(), config().vocabulary}, .pass = pass_};
+    return {.values = {logits_.data(), rows_.size(), own_head_.rows}, .pass = pass_};
 }
 
 template <class Real>
@@ -235,8 +240,8 @@ void causal_lm<Real>::forward(std::span<sureleap::token_id const> tokens, bool l
     }
     final_norm_(context_, x, n, outputs_.empty() ? x : y);
     for (std::size_t i = 0; i < outputs_.size(); ++i) std::copy_n(y + i * d, d, x + outputs_[i] * d);
-    if (logits_.size() < n * config().vocabulary) logits_.resize(n * config().vocabulary);
-    matmul(context_.pool, x, n, output_head_, logits_.data());
+    if (logits_.size() < n * own_head_.rows) logits_.resize(n * own_head_.rows);
+    matmul(context_.pool, x, n, own_head_, logits_.data());
 }
 
 template <class Real>

@@ -29,14 +29,17 @@ class causal_lm final : public target<Real> {
 public:
     /// `from` is a Qwen3ForCausalLM or LlamaForCausalLM; its mapped files live as long as the model. feature_layers:
     /// strictly increasing, -1 (the embedding) to layers - 2; the last layer is left out because its raw output is not
-    /// what the reference code calls its hidden state. The pool must outlive the model.
-    causal_lm(checkpoint from, std::vector<int> feature_layers, thread_pool& pool, serving_limits const& limits);
+    /// what the reference code calls its hidden state. ranks: more than one, which compute it together and hold the same
+    /// files; null: none. Ranks and pool must outlive the model.
+    causal_lm(checkpoint from, std::vector<int> feature_layers, thread_pool& pool, serving_limits const& limits,
+              any_ranks* ranks = nullptr);
 
     [[nodiscard]] std::size_t vocabulary() const noexcept override { return config().vocabulary; }
     [[nodiscard]] std::size_t hidden_size() const noexcept override { return config().hidden_size; }
     [[nodiscard]] serving_limits const& limits() const noexcept override { return limits_; }
     [[nodiscard]] weight embeddings() const noexcept override { return embeddings_; }
     [[nodiscard]] weight output_head() const noexcept override { return output_head_; }
+    [[nodiscard]] any_ranks* ranks() const noexcept override { return context_.multiply.ranks(); }
 
     void prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) override;
     [[nodiscard]] sureleap::logits_rows<Real> score(sureleap::verify_batch const& batch) override;
@@ -45,7 +48,7 @@ public:
     [[nodiscard]] std::span<int const> feature_layers() const noexcept override { return feature_layers_; }
 
     [[nodiscard]] transformer_config const& config() const noexcept { return context_.config; }
-    /// Bytes of weights that one forward pass reads: what bounds plain decoding.
+    /// Bytes of weights that one forward pass reads, on all ranks together: what bounds plain decoding.
     [[nodiscard]] std::size_t weight_bytes() const noexcept;
 
 private:
@@ -65,6 +68,7 @@ private:
     norm<Real> final_norm_;
     weight embeddings_;
     weight output_head_;
+    weight own_head_;  // rows of the rank's slice
     kv_cache<Real> cache_;
     std::vector<batch_row> rows_;
     // Of a pass with trees, whose rows lie branch by branch; empty of others:
@@ -79,7 +83,7 @@ private:
     std::vector<anchored> requests_;  // of that batch
     std::vector<Real> stream_;        // [max_rows, hidden_size]
     std::vector<Real> features_;      // [max_rows, feature layers * hidden_size]
-    std::vector<Real> logits_;        // [rows of the largest verify batch so far, vocabulary]
+    std::vector<Real> logits_;        // [rows of the largest verify batch so far, rows of own_head_]
 };
 
 extern template class causal_lm<float>;

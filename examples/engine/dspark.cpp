@@ -15,7 +15,8 @@ dspark<Real>::dspark(checkpoint from, target<Real> const& served, thread_pool& p
       draft_(checked_draft(checkpoint_, architecture::dspark, served)),
       limits_(limits),
       // A block reaches beyond its anchor, also at the end of the context.
-      context_(checkpoint_.config().transformer, pool, limits.max_rows, limits.context_length + draft_.block_rows()),
+      context_(checkpoint_.config().transformer, pool, limits.max_rows, limits.context_length + draft_.block_rows(),
+               served.ranks()),
       project_(checkpoint_.matrix("fc.weight", config().hidden_size, served.features().cols)),
       context_norm_(checkpoint_, "hidden_norm.weight", config().hidden_size, config().rms_norm_eps),
       final_norm_(checkpoint_, "norm.weight", config().hidden_size, config().rms_norm_eps),
@@ -43,7 +44,7 @@ void dspark<Real>::observe(std::span<batch_row const> rows, Real const* features
         sureleap::fail_with("dspark: ", rows.size(), " rows to observe, expected at most ", limits_.max_rows);
     }
     injected_.resize(rows.size() * config().hidden_size);
-    matmul(context_.pool, features, rows.size(), project_, injected_.data());
+    context_.multiply(features, rows.size(), {{project_, injected_.data()}});
     context_norm_(context_, injected_.data(), rows.size(), injected_.data());
     // The same C for every layer, and not through its input norm: only keys are normed, by k_norm, inside.
     for (std::size_t l = 0; l < layers_.size(); ++l) {
@@ -101,7 +102,7 @@ sureleap::block_forward<Real> dspark<Real>::forward(std::span<sureleap::request_
     layers_[last].attend(context_, std::span(rows_).first(n), y, cache_, last, x);
     layers_[last].mlp(context_, n, x);
     final_norm_(context_, x, n, x);
-    matmul(context_.pool, x, n, output_head_.weights(), logits_.data());
+    context_.multiply(x, n, {{output_head_.weights(), logits_.data()}});
     std::size_t const V = vocabulary();
     for (std::size_t i = n; i-- > 0 && wanted_[i].place != i;) {  // to where the library expects them
         std::copy_n(x + i * d, d, x + wanted_[i].place * d);

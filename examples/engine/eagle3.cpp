@@ -13,7 +13,8 @@ eagle3<Real>::eagle3(checkpoint from, target<Real> const& served, thread_pool& p
     : checkpoint_(std::move(from)),
       draft_(checked_draft(checkpoint_, architecture::eagle3, served)),
       limits_(limits),
-      context_(checkpoint_.config().transformer, pool, limits.max_rows, limits.context_length + draft_.block_size),
+      context_(checkpoint_.config().transformer, pool, limits.max_rows, limits.context_length + draft_.block_size,
+               served.ranks()),
       layer_(checkpoint_, "layers.0.", config(), 2 * config().hidden_size),
       project_(checkpoint_.matrix("fc.weight", config().hidden_size, served.features().cols)),
       hidden_norm_(checkpoint_, "layers.0.hidden_norm.weight", config().hidden_size, config().rms_norm_eps),
@@ -55,7 +56,7 @@ void eagle3<Real>::observe(std::span<batch_row const> rows, Real const* features
     if (rows.size() > limits_.max_rows) {
         sureleap::fail_with("eagle3: ", rows.size(), " rows to observe, expected at most ", limits_.max_rows);
     }
-    matmul(context_.pool, features, rows.size(), project_, stream_.data());
+    context_.multiply(features, rows.size(), {{project_, stream_.data()}});
     for (std::size_t i = 0; i < rows.size(); ++i) pair(i, stream_.data() + i * d, next_tokens[i]);
     layer_.write_keys(context_, rows, input_.data(), cache_, 0);
     // One layer: of all rows but the last of a slot only the keys are ever read.
@@ -100,7 +101,7 @@ sureleap::logits_rows<Real> eagle3<Real>::forward(std::span<sureleap::request_vi
         }
     }
     final_norm_(context_, stream_.data(), n, stream_.data());
-    matmul(context_.pool, stream_.data(), n, output_head_.weights(), logits_.data());
+    context_.multiply(stream_.data(), n, {{output_head_.weights(), logits_.data()}});
     return {{logits_.data(), n, vocabulary()}, {}};
 }
 

@@ -121,6 +121,7 @@ public:
     /// Calls f(first, count) for chunks of rows of w.
     template <class F>
     void each_chunk(std::size_t rows, F const& f) const {
+        if (rows == 0) return;  // of a matrix that is divided among more ranks than it has rows for
         // Up to eight chunks a thread, so that a thread that lost its core for a while delays the others little. But
         // none shorter than a microsecond: a chunk taken over from another thread comes from that thread's cache.
         std::size_t const work = n_ * rows * cols_;

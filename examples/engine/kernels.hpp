@@ -62,6 +62,10 @@ struct weight {
         return is_packed(type) ? row / 16 * (cols / 32) * bytes_of(type) : row * cols * bytes_of(type);
     }
     [[nodiscard]] bool empty() const noexcept { return data == nullptr; }
+    /// So many of its rows. Of a packed matrix `first` is a multiple of 16.
+    [[nodiscard]] weight part(std::size_t first, std::size_t count) const noexcept {
+        return {static_cast<char const*>(data) + offset(first), type, count, cols, products};
+    }
 };
 
 /// y[i, j] = sum_c x[i, c] w[j, c] for i < n: y [n, w.rows], x [n, w.cols], both without gaps and not overlapping.

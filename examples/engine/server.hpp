@@ -24,6 +24,7 @@
 #include "heads.hpp"
 #include "parts.hpp"
 #include "phase_times.hpp"
+#include "row_acceptor.hpp"
 #include "sequence.hpp"
 #include "target.hpp"
 #include "thread_pool.hpp"
@@ -42,6 +43,7 @@ struct server_event {
 template <class Real, class Rng = sureleap::philox_randomness>
 class server {
     using memory_type = sureleap::round_memory<Real, Real>;
+    static constexpr bool takes_slices = std::is_same_v<Rng, sureleap::philox_randomness>;
 
 public:
     /// The models must outlive the server, and are its own: nobody else's requests are in their slots. A drafter of
@@ -58,11 +60,12 @@ public:
           rule_(traits_of(drafter).drafts_trees ? rule.for_trees() : rule),
           rng_(std::move(rng)),
           calibration_(calibration_of(observer, block_size())),
+          clock_(served.ranks(), now),
           memory_(make_memory(
               {.max_requests = served.limits().slots,
                .executor = pool,
                .calibration = calibration_ ? sureleap::calibration_ref(*calibration_) : sureleap::calibration_ref(),
-               .clock = now,
+               .clock = clock_,
                .constrained = constrained})),
           constrained_(constrained),
           report_(block_size()),
@@ -70,6 +73,10 @@ public:
           held_(slots_.size()),
           views_(slots_.size()),
           events_(slots_.size()) {
+        if (served.ranks() != nullptr) {
+            if (!takes_slices) sureleap::fail_with("server: ranks draw by philox_randomness, expected no other");
+            acceptor_.emplace(*served.ranks(), served.slices(), slots_.size(), block_size(), constrained, pool);
+        }
         std::size_t const rows = slots_.size() * (block_size() + 1);
         if (rows > target_.limits().max_rows) {
             sureleap::fail_with(
@@ -253,6 +260,13 @@ private:
     template <class D>
     void draft(D& drafter);
 
+    void accept_rows(sureleap::logits_rows<Real> const& rows) {
+        if constexpr (takes_slices) {
+            if (acceptor_) return (*acceptor_)(rule_, rows, rng_, memory_);
+        }
+        sureleap::accept(rule_, rows, sureleap::no_logits_hook{}, rng_, memory_);
+    }
+
     // The requests of a round that failed while it drafted; none if there was no such.
     [[nodiscard]] std::span<request_view const> repeated() const noexcept {
         return {views_.data(), memory_.undecided() ? count_ : 0};
@@ -316,7 +330,9 @@ private:
     sureleap::any_rule rule_;
     Rng rng_;
     std::optional<sureleap::sequential_scaling> const calibration_;  // lent to memory_
+    rank_clock const clock_;                                         // as well
     memory_type memory_;
+    std::optional<row_acceptor<Real>> acceptor_;  // of a target that ranks compute
     bool constrained_;
     sureleap::round_record last_;
     sureleap::round_report report_;
@@ -360,7 +376,7 @@ void server<Real, Rng>::round(std::span<request_view const> requests) {
     if (rows_.size() + target_.features().rows > target_.limits().max_rows) observe_kept();
     {
         stopwatch const watch{times_.accept};
-        sureleap::accept(rule_, rows, sureleap::no_logits_hook{}, rng_, memory_);
+        accept_rows(rows);
         last_ = sureleap::end_round(schedule_, memory_);
     }
     if (cost_) cost_->observe(last_);

@@ -9,10 +9,12 @@
 #include <vector>
 
 #include <sureleap/core/types.hpp>
+#include <sureleap/ranks/vocabulary_slices.hpp>
 #include <sureleap/verify/verdict.hpp>
 #include <sureleap/verify/verify_batch.hpp>
 
 #include "kernels.hpp"
+#include "ranks.hpp"
 
 namespace engine {
 
@@ -48,13 +50,19 @@ public:
     /// Runs `tokens` at positions first, first + 1, ... of a slot through the model, for the cache and the features; no
     /// logits. At most limits().max_rows tokens.
     virtual void prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) = 0;
-    /// Row i: logits of the token after row i of the batch. Valid until the next call.
+    /// Row i: logits of the token after row i of the batch. With ranks, of this rank's slice. Valid until the next call.
     [[nodiscard]] virtual sureleap::logits_rows<Real> score(sureleap::verify_batch const& batch) = 0;
     /// Of that batch, before the next call. Chains need none: positions say what is valid.
     virtual void commit(std::span<sureleap::verdict const> /*verdicts*/) noexcept {}
 
     /// Of the rows of the last call: outputs of the feature layers side by side, [rows, layers * hidden_size].
     [[nodiscard]] virtual sureleap::matrix_view<Real> features() const noexcept = 0;
+    /// The ranks that compute the target together; null: this process does.
+    [[nodiscard]] virtual any_ranks* ranks() const noexcept { return nullptr; }
+    /// With ranks: whose slice of a row is what.
+    [[nodiscard]] sureleap::vocabulary_slices slices() const {
+        return sureleap::vocabulary_slices::even(vocabulary(), ranks()->size());
+    }
     /// Whether a row's logits depend, in their last digits, on the rows that are computed beside it. Texts of batches
     /// and of plain decoding may part then where two tokens are nearly level.
     [[nodiscard]] virtual bool rows_depend_on_batch() const noexcept { return false; }

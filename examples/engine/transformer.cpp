@@ -8,9 +8,10 @@ namespace engine {
 
 template <class Real>
 layer_context<Real>::layer_context(transformer_config const& c, thread_pool& threads, std::size_t rows,
-                                   std::size_t positions)
+                                   std::size_t positions, any_ranks* ranks)
     : config(c),
       pool(threads),
+      multiply(threads, ranks),
       max_rows(rows),
       capacity(positions),
       normed(rows * c.hidden_size),
@@ -74,22 +75,22 @@ decoder_layer<Real>::decoder_layer(checkpoint const& from, std::string const& pr
 template <class Real>
 void decoder_layer<Real>::write_keys(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y,
                                      kv_cache<Real>& cache, std::size_t layer) const {
-    matmul(context.pool, y, rows.size(), {{key_, context.keys.data()}, {value_, context.values.data()}});
+    context.multiply(y, rows.size(), {{key_, context.keys.data()}, {value_, context.values.data()}});
     store_keys(context, rows, cache, layer);
 }
 
 template <class Real>
 void decoder_layer<Real>::attend(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y,
                                  kv_cache<Real>& cache, std::size_t layer, Real* x) const {
-    matmul(context.pool, y, rows.size(), query_, context.queries.data());
+    context.multiply(y, rows.size(), {{query_, context.queries.data()}});
     mix_values(context, rows, cache, layer, x);
 }
 
 template <class Real>
 void decoder_layer<Real>::self_attend(layer_context<Real>& context, std::span<batch_row const> rows, Real const* y,
                                       kv_cache<Real>& cache, std::size_t layer, Real* x) const {
-    matmul(context.pool, y, rows.size(),
-           {{query_, context.queries.data()}, {key_, context.keys.data()}, {value_, context.values.data()}});
+    context.multiply(y, rows.size(),
+                     {{query_, context.queries.data()}, {key_, context.keys.data()}, {value_, context.values.data()}});
     store_keys(context, rows, cache, layer);
     mix_values(context, rows, cache, layer, x);
 }
@@ -237,14 +238,14 @@ void decoder_layer<Real>::mix_values(layer_context<Real>& context, std::span<bat
             join_chunks(task, own.data());
         });
     }
-    matmul_add(context.pool, context.attention.data(), rows.size(), output_, x);
+    context.multiply.add(context.attention.data(), rows.size(), output_, x);
 }
 
 template <class Real>
 void decoder_layer<Real>::mlp(layer_context<Real>& context, std::size_t n, Real* x) const {
     post_norm_(context, x, n, context.normed.data());
-    gated_matmul(context.pool, context.normed.data(), n, gate_, up_, context.gate.data());
-    matmul_add(context.pool, context.gate.data(), n, down_, x);
+    context.multiply.gated(context.normed.data(), n, gate_, up_, context.gate.data());
+    context.multiply.add(context.gate.data(), n, down_, x);
 }
 
 template class layer_context<float>;

@@ -15,6 +15,7 @@
 
 #include "checkpoint.hpp"
 #include "config.hpp"
+#include "divided_products.hpp"
 #include "kernels.hpp"
 #include "kv_cache.hpp"
 #include "thread_pool.hpp"
@@ -26,10 +27,13 @@ namespace engine {
 template <class Real>
 class layer_context {
 public:
-    layer_context(transformer_config const& config, thread_pool& pool, std::size_t max_rows, std::size_t capacity);
+    /// ranks: that divide the model's products among them; null: none.
+    layer_context(transformer_config const& config, thread_pool& pool, std::size_t max_rows, std::size_t capacity,
+                  any_ranks* ranks = nullptr);
 
     transformer_config config;
     thread_pool& pool;
+    divided_products<Real> multiply;
     std::size_t max_rows;
     std::size_t capacity;  ///< positions 0 .. capacity-1 have angles
 

@@ -269,7 +269,8 @@ void print_setup(options const& chosen, models const& loaded, findings const& fo
         fact("prompt", counted(found.prompt_tokens, "token") + output +
                            (chosen.copies > 1 ? ", " + grouped(chosen.copies) + " copies" : ""));
     }
-    fact("machine", counted(found.threads, "thread") + ", " + engine::instruction_set() +
+    std::string const ranks = found.ranks > 1 ? counted(found.ranks, "rank") + " of " : "";
+    fact("machine", ranks + counted(found.threads, "thread") + ", " + engine::instruction_set() +
                         (chosen.bf16 ? ", bf16 arithmetic" : ""));
     std::fflush(stdout);
 }

@@ -20,7 +20,8 @@ namespace generate {
 /// Everything that a run found out.
 struct findings {
     std::size_t prompt_tokens = 0;
-    std::size_t threads = 0;
+    std::size_t threads = 0;  ///< of a rank
+    std::size_t ranks = 1;
     std::optional<engine::measured_cost> cost{};  ///< if the schedule goes by one
     std::optional<decoding> speculative{};
     std::optional<decoding> plain{};

@@ -80,7 +80,8 @@ void write_json(options const& chosen, models const& loaded, std::vector<token_i
         json["draft"]["block_size"] = loaded.block_size();
     }
     json["settings"] = to_json(chosen);
-    json["machine"] = {{"threads", found.threads}, {"instruction_set", engine::instruction_set()}};
+    json["machine"] = {
+        {"ranks", found.ranks}, {"threads", found.threads}, {"instruction_set", engine::instruction_set()}};
     json["prompt"] = prompt;
     if (found.cost) json["profile"] = to_json(*found.cost);
     if (found.speculative) json["speculative"] = to_json(*found.speculative);

@@ -20,6 +20,7 @@
 #include <sureleap/core/error.hpp>
 
 #include "numbers.hpp"
+#include "rank_agreement.hpp"
 #include "schedule.hpp"
 #include "target_file.hpp"
 #include "tiny.hpp"
@@ -159,7 +160,9 @@ void confine(models& loaded, std::size_t best, std::size_t successors, engine::t
     loaded.successors = std::move(owned);  // now that no drafter points to those before
 }
 
-models load_models(options const& chosen, std::size_t prompt_size, engine::thread_pool& pool, status_line& status) {
+models load_models(options const& chosen, std::size_t prompt_size, engine::thread_pool& pool, status_line& status,
+                   engine::any_ranks* ranks) {
+    if (ranks != nullptr && chosen.tiny()) fail_with("the tiny models are not divided among ranks: give --target");
     std::optional<engine::model_config> config;
     if (chosen.drafts_by_model()) config = draft_config(chosen);
     std::size_t const block_size = chosen.tree > 0         ? chosen.tree
@@ -179,7 +182,7 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     }
     auto features = config ? config->draft->target_layer_ids : std::vector<int>{};
     loaded_target target = chosen.tiny() ? load_tiny_target(std::move(features), pool, limits)
-                                         : load_target_file(chosen, std::move(features), pool, limits);
+                                         : load_target_file(chosen, std::move(features), pool, limits, ranks);
     loaded_drafter drafter = load_drafter(chosen, config, block_size, target, pool);
     if (chosen.tree > 0 && chosen.shortlist == 0) grow_trees(drafter, chosen);
     if (chosen.joined) {
@@ -189,6 +192,7 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     auto const rule = engine::make_rule(chosen.rule);
     engine::check_parts(drafter.drafter, make_schedule(chosen.schedule, drafter.drafter, unmeasured),
                         chosen.tree > 0 ? rule.for_trees() : rule);
+    std::uint64_t const fingerprint = fingerprint_of(target.mapped) * 31 + fingerprint_of(drafter.mapped);
     read_in(target.mapped, pool, status);
     read_in(drafter.mapped, pool, status);
     if (chosen.ignore_eos) target.stop_tokens.clear();
@@ -199,7 +203,8 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
                   .drafter = std::move(drafter.drafter),
                   .stop_tokens = std::move(target.stop_tokens),
                   .target_facts = std::move(target.facts),
-                  .draft_facts = std::move(drafter.facts)};
+                  .draft_facts = std::move(drafter.facts),
+                  .fingerprint = fingerprint};
     if (chosen.shortlist > 0) {
         std::size_t const successors = chosen.listed_successors();
         confine(loaded, chosen.shortlist - successors, successors, pool, status);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct models {
     std::vector<token_id> stop_tokens;
     model_facts target_facts;
     model_facts draft_facts;
+    std::uint64_t fingerprint = 0;  ///< of the models' files
 
     [[nodiscard]] std::size_t block_size() const {
         return std::visit([](auto const& d) { return d.block_size(); }, drafter);
@@ -41,8 +43,9 @@ struct models {
 void confine(models& loaded, std::size_t best, std::size_t successors, engine::thread_pool& pool, status_line& status);
 
 /// For prompts of this many tokens, with a drafter that can serve the schedule. Weights are in memory when it returns.
-/// The pool must outlive the models.
+/// Pool and ranks must outlive the models. ranks: more than one, among which the models' products are
+/// divided; null: none.
 [[nodiscard]] models load_models(options const& chosen, std::size_t prompt_size, engine::thread_pool& pool,
-                                 status_line& status);
+                                 status_line& status, engine::any_ranks* ranks = nullptr);
 
 }  // namespace generate

@@ -2,12 +2,16 @@
 //
 // Speculative decoding on real models: continues a prompt with a drafter, then without one, and shows what the drafter
 // was worth. Both runs share the models, the kernels and the process, so the ratio is that of decoding alone.
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <unistd.h>
@@ -25,8 +29,10 @@
 #include "loading.hpp"
 #include "numbers.hpp"
 #include "options.hpp"
+#include "process_ranks.hpp"
 #include "profile.hpp"
 #include "prompt.hpp"
+#include "rank_agreement.hpp"
 #include "schedule.hpp"
 #include "status_line.hpp"
 #include "text_stream.hpp"
@@ -84,14 +90,28 @@ decoding decode_silently(char const* name, method const& how, job const& what, m
     return result;
 }
 
-int run(options const& chosen) {
+/// Of all cores, if the flags leave it open.
+std::size_t threads_of(options const& chosen, process_ranks const& processes) {
+    std::size_t const cores = std::thread::hardware_concurrency();
+    return chosen.threads > 0 ? chosen.threads : std::max<std::size_t>(1, cores / processes.on_this_machine());
+}
+
+int run(options const& chosen, process_ranks& processes) {
+    if (!processes.is_first() && std::freopen("/dev/null", "w", stdout) == nullptr) {
+        sureleap::fail_with("/dev/null cannot be written");  // all ranks find the same, and one says it
+    }
+    if (processes.ranks() != nullptr && chosen.converses()) {
+        sureleap::fail_with("a conversation is held with one process, not with ranks: give --prompt");
+    }
     status_line status;
-    engine::thread_pool pool(chosen.threads);
+    engine::thread_pool pool(threads_of(chosen, processes));
     prompt const asked = make_prompt(chosen);
-    models loaded = load_models(chosen, asked.tokens.size(), pool, status);
+    models loaded = load_models(chosen, asked.tokens.size(), pool, status, processes.ranks());
+    if (processes.ranks() != nullptr) expect_agreement(*processes.ranks(), chosen, asked, loaded);
 
     auto const rule = engine::make_rule(chosen.rule);
     findings found{.prompt_tokens = asked.tokens.size(), .threads = pool.threads()};
+    if (processes.ranks() != nullptr) found.ranks = processes.ranks()->size();
     std::optional<engine::learned_cost> cost;
     auto schedule = make_schedule(chosen.speculates() ? chosen.schedule : "fixed", loaded.drafter, [&] {
         pass_times const passes = measure_passes(loaded, chosen, pool, status);
@@ -132,6 +152,7 @@ int run(options const& chosen) {
     }
 
     print_findings(chosen, loaded, found);
+    if (!processes.is_first()) return EXIT_SUCCESS;
     if (!chosen.trace.empty()) write_trace(chosen, loaded, asked, *found.speculative);
     if (!chosen.json.empty()) write_json(chosen, loaded, asked.tokens, found);
     return found.parting() && !found.may_part ? EXIT_FAILURE : EXIT_SUCCESS;
@@ -140,13 +161,16 @@ int run(options const& chosen) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    std::unique_ptr<generate::process_ranks> processes;
     try {
         auto const chosen = generate::parse_options(argc, argv);
         if (!chosen) return EXIT_SUCCESS;
-        return run(chosen->converses() ? generate::with_room_to_talk(*chosen) : *chosen);
+        processes = generate::meet_processes(chosen->rank_seconds);
+        return run(chosen->converses() ? generate::with_room_to_talk(*chosen) : *chosen, *processes);
     } catch (std::exception const& problem) {
         std::fflush(stdout);
         std::fprintf(stderr, "generate: %s\n", problem.what());
+        if (processes) processes->abandon();
         return 2;
     }
 }

@@ -123,7 +123,11 @@ void add_running(CLI::App& app, options& o, bool& no_plain) {
     running.add("--prefill-chunk", o.prefill_chunk, "N", "Prompt tokens in one pass")
         ->check(at_most(65536))
         ->capture_default_str();
-    running.add("--threads", o.threads, "N", "Default: one per core")->check(at_most(1024));
+    running.add("--threads", o.threads, "N", "Default: one per core; of ranks of mpirun, their share of the cores")
+        ->check(at_most(1024));
+    running.add("--rank-seconds", o.rank_seconds, "S", "A rank of mpirun that is late by more is lost, which ends all")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     running.flag("--bf16", o.bf16, about_bf16);
     running.flag("--no-plain", no_plain, "Leave out plain decoding, and with it the comparison");
     running.flag("--verbose", o.verbose, "Show times, counts and memory rates as well");

@@ -43,8 +43,9 @@ struct options {
     std::size_t copies = 1;
     std::size_t context = 0;  ///< 0: what prompt and output need; for a conversation see chat.hpp
     std::size_t prefill_chunk = 256;
-    std::size_t threads = 0;  ///< 0: one per core
-    bool bf16 = false;        ///< activations rounded for products with bf16 weights
+    std::size_t threads = 0;   ///< of a rank; 0: one per core, which ranks on one machine share
+    double rank_seconds = 60;  ///< that a rank waits for the others
+    bool bf16 = false;         ///< activations rounded for products with bf16 weights
     bool plain = true;
     bool verbose = false;
     std::filesystem::path json;   ///< empty: no report

@@ -5,12 +5,15 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include <engine/heads.hpp>
+#include <engine/ranks.hpp>
+#include <engine/row_acceptor.hpp>
 #include <sureleap/sureleap.hpp>
 
 #include "numbers.hpp"
@@ -18,11 +21,12 @@
 namespace generate {
 namespace {
 
+/// On the rank that takes longest: all of them go by the same numbers.
 template <class F>
-[[nodiscard]] double seconds_of(F const& f) {
+[[nodiscard]] double seconds_of(engine::any_ranks* ranks, F const& f) {
     auto const start = std::chrono::steady_clock::now();
     f();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return engine::slowest(ranks, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 
 /// Reorders the values.
@@ -67,9 +71,12 @@ public:
           settings_(settings),
           memory_(std::visit(
               [&](auto const& d) -> sureleap::round_memory<float, float> {
-                  return {d, schedule_, rule, {.max_requests = slots(), .executor = pool}};
+                  return {d, schedule_, rule_, {.max_requests = slots(), .executor = pool}};
               },
               loaded.drafter)) {
+        if (ranks() != nullptr) {
+            acceptor_.emplace(*ranks(), loaded.target->slices(), slots(), loaded.block_size(), false, pool);
+        }
         std::size_t const end = loaded.target->limits().context_length;
         std::size_t const context = std::min({end / 2, end - std::min(end, block() + 1), most_context / slots()});
         for (std::size_t slot = 0; slot < slots(); ++slot) {
@@ -86,6 +93,7 @@ public:
     dry_run(dry_run const&) = delete;
     dry_run& operator=(dry_run const&) = delete;
 
+    [[nodiscard]] engine::any_ranks* ranks() const noexcept { return loaded_.target->ranks(); }
     [[nodiscard]] std::size_t slots() const { return loaded_.target->limits().slots; }
     [[nodiscard]] std::size_t block() const { return std::min(loaded_.block_size(), settings_.max_draft_tokens); }
     /// Of the drafter's model, where lookup may find more.
@@ -105,13 +113,17 @@ public:
         }
         if (sureleap::begin_round(schedule_, requests, memory_)) {
             observe(load.drafting);
-            std::visit([&](auto& d) { sureleap::draw(d, d.forward(memory_.requests()), rule, rng_, memory_); },
+            std::visit([&](auto& d) { sureleap::draw(d, d.forward(memory_.requests()), rule_, rng_, memory_); },
                        loaded_.drafter);
         }
         auto const& batch = sureleap::admit(schedule_, memory_);
         sureleap::logits_rows<float> rows;
-        in_passes_ += seconds_of([&] { rows = loaded_.target->score(batch); });
-        sureleap::accept(rule, rows, sureleap::no_logits_hook{}, rng_, memory_);
+        in_passes_ += seconds_of(ranks(), [&] { rows = loaded_.target->score(batch); });
+        if (acceptor_) {
+            (*acceptor_)(rule_, rows, rng_, memory_);
+        } else {
+            sureleap::accept(rule_, rows, sureleap::no_logits_hook{}, rng_, memory_);
+        }
         static_cast<void>(sureleap::end_round(schedule_, memory_));
     }
 
@@ -132,7 +144,7 @@ public:
             batch.append(std::span(tokens).first(here));
             left -= here;
         }
-        return seconds_of([&] { static_cast<void>(loaded_.target->score(batch)); });
+        return seconds_of(ranks(), [&] { static_cast<void>(loaded_.target->score(batch)); });
     }
 
 private:
@@ -172,13 +184,14 @@ private:
     };
 
     /// One rule for all, of trees since a chain is one: they cost about the same, which is shaping the target's rows.
-    static constexpr sureleap::recursive_rejection<> rule{};
+    sureleap::any_rule const rule_ = sureleap::recursive_rejection<>{};
 
     models& loaded_;
     sureleap::request_settings settings_;
     sureleap::philox_randomness rng_;
     verify_nothing schedule_;
     sureleap::round_memory<float, float> memory_;
+    std::optional<engine::row_acceptor<float>> acceptor_;
     std::vector<sureleap::request_view> views_;
     double in_passes_ = 0.0;
 };
@@ -221,7 +234,7 @@ engine::measured_cost measure_cost(models& loaded, options const& chosen, engine
     std::vector<double> const seconds = medians(loads.size(), [&](std::size_t i) {
         status.update([&] { return "measuring what rounds cost: " + grouped(i + 1) + " of " + grouped(loads.size()); });
         double const pass_before = step.seconds_in_passes();
-        double const round = seconds_of([&] { step(loads[i]); });
+        double const round = seconds_of(step.ranks(), [&] { step(loads[i]); });
         if (i == plain) beside_pass.push_back(round - (step.seconds_in_passes() - pass_before));
         return round;
     });

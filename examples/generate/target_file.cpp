@@ -7,12 +7,12 @@
 namespace generate {
 
 loaded_target load_target_file(options const& chosen, std::vector<int> features, engine::thread_pool& pool,
-                               engine::serving_limits const& limits) {
+                               engine::serving_limits const& limits, engine::any_ranks* ranks) {
     engine::checkpoint from = engine::checkpoint_of(chosen.target, products_of(chosen));
     mapped_files mapped(last_name(chosen.target), from);
     std::size_t const bytes = from.bytes();
     auto stop_tokens = from.config().stop_tokens;
-    auto model = std::make_unique<engine::causal_lm<float>>(std::move(from), std::move(features), pool, limits);
+    auto model = std::make_unique<engine::causal_lm<float>>(std::move(from), std::move(features), pool, limits, ranks);
     std::size_t const layers = model->config().layers;
     model_facts facts{.name = mapped.name,
                       .description = sizes(layers, model->hidden_size(), model->vocabulary()),

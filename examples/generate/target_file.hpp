@@ -59,8 +59,10 @@ struct loaded_target {
     return chosen.bf16 ? engine::arithmetic::bf16 : engine::arithmetic::full;
 }
 
-/// The model at options::target, with the hidden states of such layers. Pool: must outlive it. Throws sureleap::error.
+/// The model at options::target, with the hidden states of such layers. Pool and ranks (null: none) must outlive it.
+/// Throws sureleap::error.
 [[nodiscard]] loaded_target load_target_file(options const& chosen, std::vector<int> features,
-                                             engine::thread_pool& pool, engine::serving_limits const& limits);
+                                             engine::thread_pool& pool, engine::serving_limits const& limits,
+                                             engine::any_ranks* ranks);
 
 }  // namespace generate

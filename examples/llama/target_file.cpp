@@ -13,7 +13,7 @@
 namespace generate {
 
 loaded_target load_target_file(options const& chosen, std::vector<int> features, engine::thread_pool& pool,
-                               engine::serving_limits const& limits) {
+                               engine::serving_limits const& limits, engine::any_ranks*) {
     // A tree of leaves alone has as many paths as tokens.
     auto model = std::make_unique<llama_example::llama_lm>(chosen.target, std::move(features), pool, limits,
                                                            std::max<std::size_t>(chosen.tree, 1));

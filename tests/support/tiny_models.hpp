@@ -46,9 +46,9 @@ struct served {
     engine::any_drafter<float> drafter;
 
     served(agreeing_models const& models, kind k, drafter_shape const& d, engine::storage type,
-           engine::serving_limits const& limits, std::size_t threads = 1)
+           engine::serving_limits const& limits, std::size_t threads = 1, engine::any_ranks* ranks = nullptr)
         : pool(threads),
-          target(models.target(type), feature_layers(models.dimensions()), pool, limits),
+          target(models.target(type), feature_layers(models.dimensions()), pool, limits, ranks),
           drafter(make(models, k, d, type, limits)) {}
 
 private:
