@@ -25,6 +25,7 @@
 #include <sureleap/core/types.hpp>
 
 #include "kernels.hpp"
+#include "row_share.hpp"
 #include "text_file.hpp"
 
 namespace engine {
@@ -133,6 +134,7 @@ struct model_config {
     std::vector<token_id> stop_tokens;
     /// How the model is to be computed: no part of the file, a choice of who loads it.
     arithmetic products = arithmetic::full;
+    rank_place place{};  ///< of ranks that divide its products: others' rows of packed weights are not unpacked
 
     [[nodiscard]] bool operator==(model_config const&) const = default;
 };

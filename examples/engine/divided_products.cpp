@@ -1,31 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "divided_products.hpp"
 
+#include <algorithm>
 #include <array>
 
 namespace engine {
 
 namespace {
-constexpr std::size_t unit = 16;          // outputs of a block of packed weights
 constexpr std::size_t most_products = 3;  // queries, keys and values
 }  // namespace
 
 template <class Real>
-std::size_t divided_products<Real>::most_of(std::size_t rows) const noexcept {
-    std::size_t const units = (rows + unit - 1) / unit;
-    return (units + ranks_->size() - 1) / ranks_->size() * unit;
-}
-
-template <class Real>
-auto divided_products<Real>::of(std::size_t rows, std::size_t rank) const noexcept -> share {
-    std::size_t const most = most_of(rows);
-    std::size_t const first = std::min(rank * most, rows);
-    return {first, std::min(most, rows - first)};
-}
-
-template <class Real>
 weight divided_products<Real>::own(weight const& w) const noexcept {
-    share const mine = of(w.rows, ranks_->rank());
+    row_share const mine = share(w.rows, ranks_->rank());
     return w.part(mine.first, mine.count);
 }
 
@@ -36,7 +23,7 @@ void divided_products<Real>::divide(
     std::size_t n, std::span<output const> outputs,
     std::function<void(std::size_t first, std::size_t count, std::span<Real* const> to)> const& compute) {
     std::size_t width = 0;
-    for (output const& o : outputs) width += most_of(o.rows);
+    for (output const& o : outputs) width += most(o);
     std::size_t const fit = std::max<std::size_t>(ranks_->most_bytes() / (width * sizeof(Real)), 1);
     for (std::size_t first = 0; first < n; first += fit) {
         std::size_t const count = std::min(fit, n - first);
@@ -46,7 +33,7 @@ void divided_products<Real>::divide(
             all_.resize(size * ranks_->size());
         }
         std::array<Real*, most_products> to{};
-        for (std::size_t i = 0, at = 0; i < outputs.size(); at += count * most_of(outputs[i].rows), ++i) {
+        for (std::size_t i = 0, at = 0; i < outputs.size(); at += count * most(outputs[i]), ++i) {
             to[i] = own_.data() + at;
         }
         compute(first, count, std::span(to).first(outputs.size()));
@@ -54,11 +41,11 @@ void divided_products<Real>::divide(
         Real const* from = all_.data();
         for (std::size_t rank = 0; rank < ranks_->size(); ++rank) {
             for (output const& o : outputs) {
-                share const theirs = of(o.rows, rank);
+                row_share const theirs = share(o.rows, rank);
                 for (std::size_t i = 0; i < count; ++i) {
                     std::copy_n(from + i * theirs.count, theirs.count, o.y + (first + i) * o.rows + theirs.first);
                 }
-                from += count * most_of(o.rows);
+                from += count * most(o);
             }
         }
     }
@@ -82,7 +69,7 @@ template <class Real>
 void divided_products<Real>::add(Real const* x, std::size_t n, weight const& w, Real* y) {
     if (ranks_ == nullptr) return matmul_add(pool_, x, n, w, y);
     output const sum{w.rows, y};
-    share const mine = of(w.rows, ranks_->rank());
+    row_share const mine = share(w.rows, ranks_->rank());
     divide(n, {&sum, 1}, [&](std::size_t first, std::size_t rows, std::span<Real* const> to) {
         // What is added to comes along, so that the sum is made as a single process makes it.
         for (std::size_t i = 0; i < rows; ++i) {

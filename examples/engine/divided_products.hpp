@@ -5,7 +5,6 @@
 // for any number of ranks.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <initializer_list>
@@ -14,6 +13,7 @@
 
 #include "kernels.hpp"
 #include "ranks.hpp"
+#include "row_share.hpp"
 #include "thread_pool.hpp"
 
 namespace engine {
@@ -40,13 +40,10 @@ private:
         std::size_t rows = 0;
         Real* y = nullptr;
     };
-    /// A rank's outputs of a weight. All ranks but the last ones have the same number.
-    struct share {
-        std::size_t first = 0;
-        std::size_t count = 0;
-    };
-    [[nodiscard]] std::size_t most_of(std::size_t rows) const noexcept;
-    [[nodiscard]] share of(std::size_t rows, std::size_t rank) const noexcept;
+    [[nodiscard]] std::size_t most(output const& o) const noexcept { return most_rows(o.rows, ranks_->size()); }
+    [[nodiscard]] row_share share(std::size_t rows, std::size_t rank) const noexcept {
+        return share_of(rows, {rank, ranks_->size()});
+    }
     [[nodiscard]] weight own(weight const& w) const noexcept;
     void divide(std::size_t n, std::span<output const> outputs,
                 std::function<void(std::size_t first, std::size_t count, std::span<Real* const> to)> const& compute);

@@ -54,7 +54,7 @@ struct q8_run {
 };
 
 /// Memory of a packed matrix; row by row it is filled, then `view` is what products take. Rows of a last block that
-/// does not fill up are zeros.
+/// does not fill up are zeros. Memory of rows that are not set is not touched.
 class packed_matrix {
 public:
     /// type is q4 or q8, cols a multiple of block_inputs. `memory` must outlive the matrix. Throws sureleap::error.

@@ -8,7 +8,10 @@ namespace generate {
 
 loaded_target load_target_file(options const& chosen, std::vector<int> features, engine::thread_pool& pool,
                                engine::serving_limits const& limits, engine::any_ranks* ranks) {
-    engine::checkpoint from = engine::checkpoint_of(chosen.target, products_of(chosen));
+    auto config = engine::config_of(chosen.target);
+    config.products = products_of(chosen);
+    if (ranks != nullptr) config.place = {ranks->rank(), ranks->size()};
+    engine::checkpoint from = engine::checkpoint_of(chosen.target, std::move(config));
     mapped_files mapped(last_name(chosen.target), from);
     std::size_t const bytes = from.bytes();
     auto stop_tokens = from.config().stop_tokens;

@@ -18,14 +18,17 @@
 #include <engine/gguf/blocks.hpp>
 #include <engine/gguf/file.hpp>
 #include <engine/gguf/model.hpp>
+#include <engine/ranks.hpp>
 #include <engine/synthetic.hpp>
 #include <engine/thread_pool.hpp>
+#include <sureleap/ranks/thread_ranks.hpp>
 
 #include "support/catch.hpp"
 #include "support/dice.hpp"
 #include "support/error_text.hpp"
 #include "support/gguf_model.hpp"
 #include "support/gguf_writer.hpp"
+#include "support/on_ranks.hpp"
 
 namespace {
 
@@ -139,8 +142,9 @@ std::pair<tensor_type, std::vector<std::byte>> as_f32(std::vector<float> const& 
 }
 
 /// Logits after a short text, token by token.
-std::vector<float> logits_of(checkpoint from, engine::thread_pool& pool) {
-    engine::causal_lm<float> model(std::move(from), {}, pool, {.slots = 1, .context_length = 32, .max_rows = 16});
+std::vector<float> logits_of(checkpoint from, engine::thread_pool& pool, engine::any_ranks* ranks = nullptr) {
+    engine::causal_lm<float> model(std::move(from), {}, pool, {.slots = 1, .context_length = 32, .max_rows = 16},
+                                   ranks);
     std::vector<sureleap::token_id> const text = {3, 17, 40, 5, 5, 9, 31};
     model.prefill(0, 0, std::span(text).first(text.size() - 1));
     alignas(64) std::byte memory[4096];
@@ -227,6 +231,34 @@ private:
         }
     }
 };
+
+TEST_CASE("gguf: a rank unpacks its share of the layers, and the model is the same", "[gguf]") {
+    for (tensor_type const type : {tensor_type::q4_1, tensor_type::q4_k, tensor_type::q6_k}) {
+        CAPTURE(engine::gguf::name_of(type));
+        in_blocks const made(small(architecture::llama, 256), type, 11);
+        engine::thread_pool pool(1);
+        auto const whole = logits_of(std::move(opened(made.file).model), pool);
+        constexpr std::size_t size = 3;
+        sureleap::thread_ranks all(size, {.most_bytes = 1 << 16});
+        std::vector<std::vector<float>> logits(size);  // of slices: the first rank has all of so few tokens
+        std::vector<std::size_t> unpacked(size);
+        support::on_ranks(size, [&](std::size_t i) {
+            auto own = all.of(i);
+            engine::any_ranks ranks(own, 1 << 16);
+            engine::thread_pool alone(1);
+            opened file(made.file, {i, size});
+            engine::weight const w = file.model.matrix("model.layers.0.mlp.down_proj.weight", 256, 256);
+            std::vector<float> row(w.cols);
+            for (std::size_t r = 0; r < w.rows; ++r) {
+                load_row(w, r, row.data());
+                unpacked[i] += row != std::vector<float>(w.cols);
+            }
+            logits[i] = logits_of(std::move(file.model), alone, &ranks);
+        });
+        CHECK(unpacked == std::vector<std::size_t>{96, 96, 64});
+        CHECK(logits == std::vector<std::vector<float>>{{}, {}, whole});
+    }
+}
 
 TEST_CASE("gguf: weights in blocks are those that they stand for", "[gguf]") {
     engine::thread_pool pool(2);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <engine/checkpoint.hpp>
@@ -21,12 +22,15 @@ struct opened {
     std::vector<std::byte> bytes;
     engine::checkpoint model;
 
-    explicit opened(gguf_writer const& w) : bytes(w.bytes()), model(load(bytes)) {}
+    explicit opened(gguf_writer const& w, engine::rank_place place = {})
+        : bytes(w.bytes()), model(load(bytes, place)) {}
 
 private:
-    static engine::checkpoint load(std::vector<std::byte> const& bytes) {
+    static engine::checkpoint load(std::vector<std::byte> const& bytes, engine::rank_place place) {
         auto const file = std::make_shared<engine::gguf::file const>(engine::gguf::file::view(bytes, "m.gguf"));
-        return engine::gguf::load(file, engine::gguf::read_config(*file));
+        auto config = engine::gguf::read_config(*file);
+        config.place = place;
+        return engine::gguf::load(file, std::move(config));
     }
 };
 

@@ -18,6 +18,7 @@
 #include <sureleap/core/types.hpp>
 
 #include "../quantised.hpp"
+#include "../row_share.hpp"
 #include "blocks.hpp"
 
 namespace engine::gguf {
@@ -103,8 +104,9 @@ std::uint16_t half_bits(float value) noexcept {
 /// A matrix in memory of its own: packed, or copied for the order of its rows.
 class repacker {
 public:
-    repacker(tensor const& t, row_order order, std::pmr::memory_resource& memory, std::string_view file)
-        : tensor_(t), order_(order), memory_(memory), file_(file) {}
+    repacker(tensor const& t, row_order order, row_share share, std::pmr::memory_resource& memory,
+             std::string_view file)
+        : tensor_(t), order_(order), share_(share), memory_(memory), file_(file) {}
 
     /// Nothing if the matrix can be used where it lies.
     [[nodiscard]] std::optional<packed_matrix> packed() const {
@@ -159,7 +161,7 @@ private:
     [[nodiscard]] packed_matrix filled(storage type) const {
         packed_matrix out(type, rows(), cols(), memory_);
         std::size_t const bytes = block_of(tensor_.type).bytes;
-        for (std::size_t row = 0; row < rows(); ++row) {
+        for (std::size_t row = share_.first; row < share_.first + share_.count; ++row) {
             std::byte const* block = bytes_of(row);
             for (std::size_t b = 0; b < cols() / block_inputs; ++b, block += bytes) {
                 Block unpacked;
@@ -173,7 +175,7 @@ private:
     [[nodiscard]] packed_matrix filled_from_q4_k() const {
         packed_matrix out(storage::q4, rows(), cols(), memory_);
         std::array<block4, 8> unpacked;
-        for (std::size_t row = 0; row < rows(); ++row) {
+        for (std::size_t row = share_.first; row < share_.first + share_.count; ++row) {
             std::byte const* block = bytes_of(row);
             for (std::size_t b = 0; b < cols() / block_inputs; b += 8, block += block_of(tensor_.type).bytes) {
                 unpack_q4_k(block, unpacked);
@@ -186,7 +188,7 @@ private:
     [[nodiscard]] packed_matrix quantised() const {
         packed_matrix out(storage::q8, rows(), cols(), memory_);
         std::vector<float> numbers(cols());
-        for (std::size_t row = 0; row < rows(); ++row) {
+        for (std::size_t row = share_.first; row < share_.first + share_.count; ++row) {
             dequantise(tensor_.type, bytes_of(row), cols(), numbers.data());
             if (!std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); })) {
                 fail_with(std::string(file_), ": tensor '", printable(tensor_.name),
@@ -199,6 +201,7 @@ private:
 
     tensor const& tensor_;
     row_order order_;
+    row_share share_;  // what is packed
     std::pmr::memory_resource& memory_;
     std::string_view file_;  // for errors
 };
@@ -432,7 +435,10 @@ checkpoint load(std::shared_ptr<file const> from, model_config config) {
         bool const rotated = t.name.ends_with(".attn_q.weight") || t.name.ends_with(".attn_k.weight");
         row_order order{rotated && config.kind == architecture::llama ? config.transformer.head_dim : 0};
         if (t.shape.size() == 2 && !t.bytes.empty() && t.shape[0] % std::max<std::size_t>(order.head_dim, 1) == 0) {
-            repacker const repack(t, order, memory->memory, from->name());
+            // Embeddings and logits are read by other rows as well.
+            bool const divided = t.name.starts_with("blk.") && !is_drafter;
+            row_share const share = divided ? share_of(t.shape[0], config.place) : row_share{0, t.shape[0]};
+            repacker const repack(t, order, share, memory->memory, from->name());
             if (auto packed = repack.packed()) {
                 stored.type = packed->view().type;
                 stored.data = static_cast<std::byte const*>(packed->view().data);
