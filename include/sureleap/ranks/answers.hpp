@@ -17,6 +17,7 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/ranks/cuts.hpp>
 #include <sureleap/ranks/message.hpp>
+#include <sureleap/ranks/part_sums.hpp>
 #include <sureleap/ranks/questions.hpp>
 #include <sureleap/ranks/sharded_law.hpp>
 #include <sureleap/ranks/sharded_source.hpp>
@@ -260,24 +261,11 @@ private:
     /// A row's largest logit, and its sums relative to it, in the order of parts.
     template <class X, class OfPart>
     void combine(sharded_row<X>& row, OfPart const& of_part) const noexcept {
-        using real = compute_t<X>;
         row.is_summed = !row.truncates;
-        row.total = 0.0;
-        row.top = -std::numeric_limits<real>::infinity();
-        bool is_law = true;
-        for (std::size_t i = 0; i < slices_.parts().size(); ++i) {
-            real const top = of_part(i).top;
-            is_law = is_law && !std::isnan(top);
-            row.top = std::max(row.top, top);
-        }
-        if (!is_law || !std::isfinite(row.top)) return;
-        for (std::size_t i = 0; i < slices_.parts().size(); ++i) {
-            auto const part = of_part(i);
-            double const below = static_cast<double>(part.top) - static_cast<double>(row.top);
-            row.sums[i] = part.sum > 0.0 ? part.sum * std::exp(below * static_cast<double>(row.own.scale())) : 0.0;
-            row.total += row.sums[i];
-        }
-        row.own.shift_by(row.top);
+        auto const all = add_up(row.own.scale(), row.sums, of_part);
+        row.top = all.top;
+        row.total = all.sum;
+        if (row.total > 0.0) row.own.shift_by(row.top);
     }
 
     void hear_modes(request_type& of, std::byte const* first, std::size_t size) const noexcept {
@@ -364,7 +352,7 @@ private:
         auto const find = [&](auto const& weights, double mass) {
             auto const evaluate = [&](std::size_t v, std::span<double> out) { weights.evaluate(v, out); };
             if (!std::isnan(q.within)) return find_in_part<target_real>(part, q.within, mass, evaluate);
-            weights_in_part const inside{part, evaluate};
+            weights_in_part const inside{part, evaluate, mass};
             token_id const i = rng.categorical(key_in_part(q.key), inside);
             return i == no_token ? no_token : static_cast<token_id>(part.first) + i;
         };

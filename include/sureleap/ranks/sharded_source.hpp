@@ -50,19 +50,22 @@ private:
     mutable double within_ = std::numeric_limits<double>::quiet_NaN();
 };
 
-/// The key of a draw within a part, of a source that draws the part by `key` and does not say where in it.
-[[nodiscard]] inline draw_key key_in_part(draw_key const& key) noexcept {
+/// The key of a draw within a part, of a source that draws the part by `key`. `index`: of the part, where tokens of
+/// several parts are drawn; positions of tokens are below 2^40.
+[[nodiscard]] inline draw_key key_in_part(draw_key const& key, std::size_t index = 0) noexcept {
     draw_key inside = key;
     inside.index |= 1u << 23;
+    inside.position |= std::uint64_t{index} << 40;
     return inside;
 }
 
-/// The weights of a part's tokens, for a source that draws by them.
+/// The weights of a part's tokens, for a source that draws by them: evaluate(v, out) writes those of tokens v, v + 1
+/// ..., and they add up to `mass`.
 template <class Evaluate>
 class weights_in_part {
 public:
-    weights_in_part(vocabulary_part const& part, Evaluate const& evaluate) noexcept
-        : part_(part), evaluate_(evaluate) {}
+    weights_in_part(vocabulary_part const& part, Evaluate const& evaluate, double mass) noexcept
+        : part_(part), evaluate_(evaluate), mass_(mass) {}
     [[nodiscard]] std::size_t size() const noexcept { return part_.count; }
     [[nodiscard]] double operator[](token_id i) const noexcept {
         double weight = 0.0;
@@ -74,10 +77,15 @@ public:
         for (std::size_t i = 0; i < size(); ++i) sum += (*this)[static_cast<token_id>(i)];
         return sum;
     }
+    [[nodiscard]] token_id quantile(double u) const noexcept {
+        token_id const v = find_in_part<float>(part_, u, mass_, evaluate_);
+        return v == no_token ? no_token : v - static_cast<token_id>(part_.first);
+    }
 
 private:
     vocabulary_part const& part_;
     Evaluate const& evaluate_;
+    double mass_;
 };
 
 }  // namespace detail

@@ -18,6 +18,7 @@
 #include <sureleap/detail/kernel/native.hpp>
 #include <sureleap/detail/kernel/rows.hpp>
 #include <sureleap/ranks/cut_search.hpp>
+#include <sureleap/ranks/part_sums.hpp>
 #include <sureleap/ranks/vocabulary_slices.hpp>
 #include <sureleap/sampling/draw_key.hpp>
 #include <sureleap/sampling/gumbel_max.hpp>
@@ -29,13 +30,6 @@
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
 
-/// The sum of exp((logit - top) scale) over a part of a row. top: one of its logits, or the largest; NaN if a logit is
-/// NaN or +inf.
-template <class Real>
-struct part_sum {
-    Real top = -std::numeric_limits<Real>::infinity();
-    double sum = 0.0;
-};
 /// The largest logit of a slice, the first token among equals; no_token if none is finite.
 template <class Real>
 struct slice_mode {
@@ -43,10 +37,11 @@ struct slice_mode {
     token_id token = no_token;
 };
 
-/// exp((logit - top) scale), the same on all ranks.
+/// The log of the time at which token v arrives in the race of `key`.
 template <class Real>
-[[nodiscard]] double weight_beside(Real logit, Real top, Real scale) noexcept {
-    return std::exp((static_cast<double>(logit) - static_cast<double>(top)) * static_cast<double>(scale));
+[[nodiscard]] double arrival_of(token_id v, Real logit, Real scale, draw_key const& key) noexcept {
+    return std::log(exponential(key, static_cast<std::size_t>(v))) -
+           static_cast<double>(logit) * static_cast<double>(scale);
 }
 /// The log of its time, NaN if a logit is NaN or +inf; no_token and +inf if nobody runs.
 struct race_winner {
@@ -104,6 +99,7 @@ public:
     }
     /// Its top is NaN if a logit is NaN or +inf.
     [[nodiscard]] slice_mode<real> mode() const noexcept { return top_of(logits()); }
+    [[nodiscard]] slice_mode<real> mode(vocabulary_part const& part) const noexcept { return top_of(entries(part)); }
 
     /// The first of its tokens by (logit descending, id ascending), in that order; NaN without a token if a logit is
     /// NaN or +inf. Tokens whose weight is 0 beside the largest may be missing. How many there are.
@@ -212,10 +208,8 @@ public:
         return logits().subspan(begin, static_cast<std::size_t>(place(part.first + part.count)) - begin);
     }
 
-    /// The log of the time at which token v arrives in the race of `key`.
     [[nodiscard]] double arrival(token_id v, draw_key const& key) const noexcept {
-        return std::log(exponential(key, static_cast<std::size_t>(v))) -
-               static_cast<double>(logit(v)) * static_cast<double>(scale());
+        return arrival_of(v, logit(v), scale(), key);
     }
     /// The winner of a part's race, as a race over all tokens has it; nobody if it comes later than `best`, as far as
     /// rounding lets that be seen.
