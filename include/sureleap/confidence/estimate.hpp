@@ -18,8 +18,10 @@ struct no_confidence {};
 /// q_k(x_k), is not, and would bias a schedule. An estimate, often far from the rate of acceptance: where a cost
 /// decides, lend the rounds a calibration.
 struct top1_confidence {
-    template <class Real>
-    [[nodiscard]] double operator()(distribution<Real> const& q, std::size_t) const noexcept {
+    /// q: a distribution, or what ranks know together of one (ranks/sharded_drafter.hpp).
+    template <class Law>
+        requires requires(Law const& q) { q.peak(); }
+    [[nodiscard]] double operator()(Law const& q, std::size_t) const noexcept {
         return q.peak();
     }
     /// From base logits alone: softmax(U_k) has seen no drafted token.

@@ -11,6 +11,7 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
+#include <sureleap/core/error.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/draft_memory.hpp>
 #include <sureleap/drafter/options.hpp>
@@ -46,6 +47,7 @@ public:
     autoregressive(Model model, Confidence confidence, drafter_options const& options)
         : model_(std::forward<Model>(model)), confidence_(std::forward<Confidence>(confidence)), options_(options) {
         detail::check_options("autoregressive", options_);
+        if (options_.slice) fail_with("autoregressive: there is a slice, expected a model of all tokens");
         detail::check_confidence("autoregressive", confidence_, options_);
     }
     autoregressive(Model model, drafter_options const& options)

@@ -2,7 +2,8 @@
 //
 // Where q of a position comes from, given the base logits U_k of a backbone: a row source. First a row is wanted, then
 // it is made, then it has a law. Here are dense rows, lent ones and factored ones; listed_rows.hpp has another kind. A
-// source is constructed with (workspace&, draft_shape const&, head, positions of a block) and has these verbs:
+// source is constructed with (workspace&, draft_shape const&, head, positions of a block, the drafter's tokens) and has
+// these verbs:
 //
 //     begin(r)                        a block of request r begins
 //     want(head, base, hidden, at)    makes the row of a position; the head's state moves on
@@ -48,7 +49,8 @@ public:
     static constexpr bool is_shared = false;
 
     dense_rows() = default;
-    dense_rows(workspace& ws, draft_shape const& shape, Head const&, std::size_t, bool lent = false) noexcept
+    dense_rows(workspace& ws, draft_shape const& shape, Head const&, std::size_t, vocabulary_view,
+               bool lent = false) noexcept
         : draft_rows<value_type>(ws, shape, lent) {}
 
     void begin(std::size_t) const noexcept {}
@@ -78,8 +80,9 @@ template <class Real>
 class lent_rows : public dense_rows<no_head<Real>, Real> {
 public:
     lent_rows() = default;
-    lent_rows(workspace& ws, draft_shape const& shape, no_head<Real> const& head, std::size_t positions) noexcept
-        : dense_rows<no_head<Real>, Real>(ws, shape, head, positions, true) {}
+    lent_rows(workspace& ws, draft_shape const& shape, no_head<Real> const& head, std::size_t positions,
+              vocabulary_view over) noexcept
+        : dense_rows<no_head<Real>, Real>(ws, shape, head, positions, over, true) {}
 
     void want(no_head<Real> const&, std::span<Real const>, std::span<Real const>,
               row_position<Real> const&) const noexcept {}
@@ -97,8 +100,9 @@ public:
     static constexpr bool is_shared = true;
 
     factored_rows() = default;
-    factored_rows(workspace& ws, draft_shape const& shape, Head const& head, std::size_t positions) noexcept
-        : dense_rows<Head, T>(ws, shape, head, positions),
+    factored_rows(workspace& ws, draft_shape const& shape, Head const& head, std::size_t positions,
+                  vocabulary_view over) noexcept
+        : dense_rows<Head, T>(ws, shape, head, positions, over),
           codes_(ws.take<value_type const*>(shape.requests)),
           from_(ws.take<value_type const*>(shape.requests)),
           to_(ws.take<value_type*>(shape.requests)) {}

@@ -111,14 +111,7 @@ public:
     token_id draw(std::size_t r, DraftRule, distribution<Q> const& q, double confidence, Rng& rng) {
         fixed_probability c = 0;
         std::size_t const k = sizes_[r];
-        if (shape_.rule != drawn_by::any && shape_.rule != drawn_by_v<DraftRule>) {
-            return reject(r, status::wrong_draft_rule);
-        }
-        if (is_full(r)) return no_token;
-        if (!q.valid()) return reject(r, status::invalid_draft);
-        if (!quantise(shape_.calibration(requests_[r], k, confidence), c)) return reject(r, status::invalid_confidence);
-        if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return no_token;
-        if (!raw_.empty()) raw_[r * shape_.block_size + k] = confidence;
+        if (!may_follow<DraftRule>(r, q.valid(), confidence, c)) return no_token;
         token_id x = no_token;
         if constexpr (std::is_same_v<DraftRule, argmax_draft>) {
             x = q.mode();
@@ -162,6 +155,16 @@ public:
         }
     }
 
+    /// The same of a token that ranks drew together, each of which has a slice of q: no_token where there is no law.
+    /// `probability` is the token's, the same on all ranks.
+    template <class DraftRule>
+    token_id take_drawn(std::size_t r, DraftRule, token_id x, distribution<Q> const& q, double probability,
+                        double confidence) noexcept {
+        fixed_probability c = 0;
+        if (!may_follow<DraftRule>(r, x != no_token, confidence, c)) return no_token;
+        record(r, x, q, c, probability);
+        return x;
+    }
     /// Appends a token that was drawn elsewhere, from a law of which this rank has a slice: what `q` is recorded for.
     /// `probability` is the token's, the same on all ranks. Of a tree behind `parent`; of a chain no_node. False, and
     /// the drafts end, if x is no token, at its cap, or behind a stop token of a chain.
@@ -284,6 +287,24 @@ private:
     // emitted.
     [[nodiscard]] bool is_full(std::size_t r) const noexcept {
         return sizes_[r] >= requests_[r].draft_cap(shape_.block_size) || has_ended(r);
+    }
+    /// Another token of request r is recorded, with confidence c. False: its chain ends, or the request is marked.
+    template <class DraftRule>
+    [[nodiscard]] bool may_follow(std::size_t r, bool is_law, double confidence, fixed_probability& c) noexcept {
+        std::size_t const k = sizes_[r];
+        auto const fails = [&](status why) {
+            reject(r, why);
+            return false;
+        };
+        if (shape_.rule != drawn_by::any && shape_.rule != drawn_by_v<DraftRule>) {
+            return fails(status::wrong_draft_rule);
+        }
+        if (is_full(r)) return false;
+        if (!is_law) return fails(status::invalid_draft);
+        if (!quantise(shape_.calibration(requests_[r], k, confidence), c)) return fails(status::invalid_confidence);
+        if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return false;
+        if (!raw_.empty()) raw_[r * shape_.block_size + k] = confidence;
+        return true;
     }
     bool append_one_hot(std::size_t r, token_id x, std::size_t vocabulary, fixed_probability c, double raw) noexcept {
         if (x < 0 || static_cast<std::size_t>(x) >= vocabulary || !mask(r).allows(x)) return false;

@@ -53,12 +53,13 @@ public:
     static constexpr bool is_shared = false;
 
     shortlist_rows() = default;
-    shortlist_rows(workspace& ws, draft_shape const& shape, Head const& head, std::size_t positions) noexcept
+    shortlist_rows(workspace& ws, draft_shape const& shape, Head const& head, std::size_t positions,
+                   vocabulary_view over) noexcept
         : listed_rows<value_type>(ws, shape, false, true),
-          vocabulary_(head.vocabulary()),
+          over_(over ? over : vocabulary_view::slice(0, head.vocabulary(), head.vocabulary())),
           positions_(positions),
           candidates_(ws.take<token_id>(shape.workers(), scratch_type::candidate_count(head.best()))),
-          values_(ws.take<value_type>(shape.workers(), scratch_type::value_count(head.best(), vocabulary_))),
+          values_(ws.take<value_type>(shape.workers(), scratch_type::value_count(head.best(), head.vocabulary()))),
           counts_(ws.take<std::size_t>(shape.requests)),
           best_(ws.take<token_id>(shape.trees ? shape.requests * positions : 0, head.best())),
           best_counts_(ws.take<std::size_t>(shape.trees ? shape.requests * positions : 0)) {}
@@ -69,22 +70,30 @@ public:
     void want(Head const& head, std::span<T const> base, numbers hidden, position const& at) const noexcept {
         auto const tokens = unite(head, base, at, at.previous);
         head.evaluate(base, tokens, at.state, hidden, at.previous, this->row(at.place).first(tokens.size()));
+        name(tokens);
     }
     [[nodiscard]] numbers made(std::span<T const>, position const& at) const noexcept {
         return this->row(at.place).first(counts_[at.r]);
     }
     [[nodiscard]] numbers anchor(Head const& head, std::span<T const> base, position const& at) const noexcept {
-        head.copy(base, unite(head, base, at, no_token), this->row(at.place));
+        auto const tokens = unite(head, base, at, no_token);
+        head.copy(base, tokens, this->row(at.place));
+        name(tokens);
         return made(base, at);
     }
     [[nodiscard]] vocabulary_view map(position const& at, vocabulary_view) const noexcept {
         auto const list = this->list(at.place).first(counts_[at.r]);
-        return list.empty() ? vocabulary_view{} : vocabulary_view{list, vocabulary_};
+        if (list.empty()) return vocabulary_view::slice(0, 0, over_.target_size());
+        return {list, over_.target_size()};
     }
 
 private:
-    [[nodiscard]] std::span<token_id const> unite(Head const& head, std::span<T const> base, position const& at,
-                                                  token_id previous) const noexcept {
+    /// The head's tokens become the target's.
+    void name(std::span<token_id> tokens) const noexcept {
+        for (token_id& x : tokens) x = over_.to_target(x);
+    }
+    [[nodiscard]] std::span<token_id> unite(Head const& head, std::span<T const> base, position const& at,
+                                            token_id previous) const noexcept {
         counts_[at.r] = head.unite(best(head, base, at), previous, this->list(at.place));
         return this->list(at.place).first(counts_[at.r]);
     }
@@ -101,7 +110,7 @@ private:
         return best_[i].first(best_counts_[i]);
     }
 
-    std::size_t vocabulary_ = 0;
+    vocabulary_view over_{};  // what the head has tokens of: all, or a slice
     std::size_t positions_ = 0;
     carved_rows<token_id> candidates_{};    // scratch of a choice, by worker
     carved_rows<value_type> values_{};      // by worker

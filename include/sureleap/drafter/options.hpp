@@ -25,7 +25,13 @@ struct drafter_options {
     std::size_t vocabulary = 0;           ///< length of a draft logits row
     std::size_t hidden_size = 0;          ///< d, if a head or a confidence reads hidden states
     vocabulary_map const* map = nullptr;  ///< draft ids to target ids; must outlive the drafter
+    /// Of a rank that has some tokens of the vocabulary, for sharded_drafter: their slice, or an ascending list of those
+    /// that it drafts. Base logits and the head's output have a number for each, `vocabulary` is the target's.
+    vocabulary_view slice{};
 
+    [[nodiscard]] std::size_t row_size() const noexcept { return slice ? slice.draft_size() : vocabulary; }
+    /// What a row runs over.
+    [[nodiscard]] vocabulary_view tokens() const noexcept { return slice ? slice : vocabulary_view(map); }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return map ? map->target_size() : vocabulary; }
 };
 
@@ -71,6 +77,13 @@ inline void check_options(char const* owner, drafter_options const& options) {
     if (options.map && options.map->draft_size() != options.vocabulary) {
         fail_with(owner, ": the vocabulary map has ", options.map->draft_size(), " draft tokens, expected ",
                   options.vocabulary);
+    }
+    if (!options.slice) return;
+    if (options.map) fail_with(owner, ": there are a vocabulary map and a slice, expected one of them");
+    if (options.slice.target_size() != options.vocabulary ||
+        (!options.slice.is_slice() && options.slice.list().empty())) {
+        fail_with(owner, ": slice is of ", options.slice.target_size(), " tokens, expected a slice of the ",
+                  options.vocabulary, " of the vocabulary, or an ascending list of them");
     }
 }
 

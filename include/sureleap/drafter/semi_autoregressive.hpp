@@ -33,7 +33,6 @@ SURELEAP_BEGIN_NAMESPACE
 template <class Backbone, class Head, class Confidence = no_confidence>
 class semi_autoregressive {
     using head_type = std::remove_cvref_t<Head>;
-    using confidence_type = std::remove_cvref_t<Confidence>;
     static constexpr bool lists = requires(head_type const& head) { head.capacity(); };  // a shortlist_head
 
     static_assert(
@@ -46,6 +45,7 @@ class semi_autoregressive {
 
 public:
     using value_type = typename head_type::value_type;
+    using confidence_type = std::remove_cvref_t<Confidence>;
     using forward_type = detail::forward_result_t<Backbone>;
     using stored_type = typename forward_type::value_type;
     static constexpr bool lends_rows =
@@ -75,7 +75,7 @@ public:
     struct memory_type {
         memory_type() = default;
         memory_type(workspace& ws, draft_shape const& shape, semi_autoregressive const& drafter) noexcept
-            : rows(ws, shape, drafter.head_, drafter.block_size()),
+            : rows(ws, shape, drafter.head_, drafter.block_size(), drafter.tokens()),
               states(ws.take<value_type>(shape.requests * (shape.trees ? shape.block_size : 1),
                                          drafter.head_.state_size())),
               hidden(ws.take<value_type>(converts_hidden ? shape.workers() : 0, drafter.options_.hidden_size)) {}
@@ -91,11 +91,12 @@ public:
           confidence_(std::forward<Confidence>(confidence)),
           options_(options) {
         detail::check_options("semi_autoregressive", options_);
-        if (head_.vocabulary() != 0 && head_.vocabulary() != options_.vocabulary) {
+        bool const is_any = head_.vocabulary() == 0 && !factored_head<head_type>;
+        if (!is_any && head_.vocabulary() != options_.row_size()) {
             fail_with("semi_autoregressive: the head has ", head_.vocabulary(),
-                      " output tokens, expected the draft vocabulary of ", options_.vocabulary);
+                      " output tokens, expected the draft vocabulary of ", options_.row_size());
         }
-        if (lists && options_.map != nullptr) {
+        if (lists && tokens() && !tokens().is_slice()) {
             fail_with(
                 "semi_autoregressive: a shortlist_head lists target tokens, expected a drafter without a "
                 "vocabulary map");
@@ -118,9 +119,11 @@ public:
     /// Length of a draft's row: the vocabulary, or the longest list.
     [[nodiscard]] std::size_t vocabulary() const noexcept {
         if constexpr (lists) return head_.capacity();
-        return options_.vocabulary;
+        return options_.row_size();
     }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.target_vocabulary(); }
+    /// What base logits run over; nothing, if that is the target's vocabulary.
+    [[nodiscard]] vocabulary_view tokens() const noexcept { return options_.tokens(); }
     [[nodiscard]] std::size_t state_size() const noexcept {
         return head_.state_size() + (converts_hidden ? options_.hidden_size : 0);
     }
@@ -197,7 +200,7 @@ public:
 
     void commit(std::span<verdict const> verdicts) noexcept { detail::commit_to(backbone_, verdicts); }
 
-    // ---- a position, for who draws in another order (tree_drafter) -------------------------------------------------
+    // ---- a position, for who draws in another order (tree_drafter, sharded_drafter) --------------------------------
 
     using position = row_position<value_type>;
 
@@ -212,7 +215,7 @@ public:
         auto const& u = forward.base_logits.values;
         auto const& h = forward.hidden;
         std::size_t const rows = requests * block_size();
-        return u.rows >= rows && u.cols == options_.vocabulary &&
+        return u.rows >= rows && u.cols == options_.row_size() &&
                (options_.hidden_size == 0 || (h.rows >= rows && h.cols == options_.hidden_size));
     }
     /// A block of request r begins, with `state` of the head.
@@ -233,12 +236,19 @@ public:
                                                position const& at, transform const& how, row_mask const& mask) const {
         auto const& rows = memory.rows;
         auto const row = rows.made(base(forward, at), at);
-        return rows.law(at.worker, at.place, row, rows.map(at, options_.map), how, mask);
+        return rows.law(at.worker, at.place, row, rows.map(at, tokens()), how, mask);
+    }
+    /// What this rank has of it, where ranks have slices.
+    [[nodiscard]] distribution<value_type> slice(forward_type const& forward, memory_type const& memory,
+                                                 position const& at, double temperature, row_mask const& mask) const {
+        auto const& rows = memory.rows;
+        return rows.slice(at.place, rows.made(base(forward, at), at), rows.map(at, tokens()), temperature, mask);
     }
     /// c of a position, from h_k or, where the confidence is an estimate, from q_k. A token that a mask left alone is
     /// certain: p is masked alike.
+    template <class Law = distribution<value_type>>
     [[nodiscard]] double confidence_behind(forward_type const& forward, memory_type const& memory, position const& at,
-                                           distribution<value_type> const& q) const {
+                                           Law const& q) const {
         if (q.is_without_row()) return 1.0;
         if constexpr (reads_hidden) {
             return static_cast<double>(confidence_(hidden(forward, memory, at), at.previous, at.k));
@@ -259,7 +269,7 @@ public:
             auto const& rows = memory.rows;
             auto const row = rows.anchor(head_, base(forward, at), at);
             auto const q =
-                rows.law(at.worker, at.place, row, rows.map(at, options_.map), request.settings->draft_transform(), {});
+                rows.law(at.worker, at.place, row, rows.map(at, tokens()), request.settings->draft_transform(), {});
             if (!q.valid()) return std::numeric_limits<double>::quiet_NaN();
             return static_cast<double>(confidence_.at_anchor(q, at.k));
         }
@@ -267,12 +277,9 @@ public:
     // Numbers that drawing a position passes over, and a plan. To choose a token of a list, and its product, takes as
     // long as some dozens.
     [[nodiscard]] std::size_t draw_size() const noexcept {
-        return options_.vocabulary + (lists ? 64 * vocabulary() : 0);
+        return options_.row_size() + (lists ? 64 * vocabulary() : 0);
     }
     [[nodiscard]] std::size_t plan_size() const noexcept { return reads_hidden ? options_.hidden_size : draw_size(); }
-
-private:
-    static constexpr bool converts_hidden = !std::is_same_v<stored_type, value_type>;
 
     // A head or a confidence that embeds the token before has a row for each of V. An anchor comes from the engine and
     // may be none of them, such as a placeholder of an image or an added token: nothing is drafted behind it.
@@ -288,6 +295,10 @@ private:
                                        std::size_t k) noexcept {
         return {block.worker(), r, k, memory.rows.place(r, block.size(r)), block.last(r), memory.states[r]};
     }
+
+private:
+    static constexpr bool converts_hidden = !std::is_same_v<stored_type, value_type>;
+
     [[nodiscard]] std::span<stored_type const> base(forward_type const& forward, position const& at) const noexcept {
         return forward.base_logits.values.row(at.r * block_size() + at.k);
     }

@@ -32,9 +32,11 @@ class output_layer {
 
 public:
     /// Throws unless W2 has `rank` columns and only finite numbers, or scales in eight bits. `owner` opens the message.
+    /// No rows: those of a rank whose slice of the vocabulary is empty.
     output_layer(char const* owner, Weights weights, std::size_t rank) : weights_(weights) {
         if constexpr (is_int8) {
-            if (weights.cols != rank || weights.rows == 0 || weights.values == nullptr || weights.scales == nullptr) {
+            bool const is_there = weights.rows == 0 || (weights.values != nullptr && weights.scales != nullptr);
+            if (weights.cols != rank || !is_there) {
                 fail_with(owner, ": w2 is ", detail::shape_text(weights.rows, weights.cols), ", expected ",
                           detail::shape_text(weights.rows, rank), " with values and scales (draft vocabulary x ",
                           "rank of w1)");
@@ -49,7 +51,7 @@ public:
                               ", expected a finite number");
                 }
             }
-        } else {
+        } else if (weights.rows > 0 || weights.cols != rank) {
             detail::check_weights<Real>(owner, "w2", weights, weights.rows, rank, "draft vocabulary x rank of w1");
         }
     }

@@ -158,9 +158,7 @@ private:
         }
         return q.over() ? q.over() : own_tokens();
     }
-    [[nodiscard]] vocabulary_view own_tokens() const noexcept {
-        return vocabulary_view::slice(slices_.first(rank_), own_size(), slices_.vocabulary());
-    }
+    [[nodiscard]] vocabulary_view own_tokens() const noexcept { return slices_.tokens(rank_); }
     template <class X>
     using kind_of = typename sharded_row<X>::kind;
     [[nodiscard]] std::size_t own_size() const noexcept { return slices_.size(rank_); }

@@ -16,6 +16,7 @@
 #include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/detail/kernel/rows.hpp>
+#include <sureleap/sampling/vocabulary_map.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -72,6 +73,10 @@ public:
     [[nodiscard]] std::size_t end(std::size_t rank) const noexcept { return ends_[rank]; }
     /// Tokens of a rank's slice.
     [[nodiscard]] std::size_t size(std::size_t rank) const noexcept { return end(rank) - first(rank); }
+
+    [[nodiscard]] vocabulary_view tokens(std::size_t rank) const noexcept {
+        return vocabulary_view::slice(first(rank), size(rank), vocabulary());
+    }
 
     /// All parts, in the order of tokens.
     [[nodiscard]] std::span<vocabulary_part const> parts() const noexcept { return parts_; }
