@@ -65,6 +65,7 @@ public:
             case question::kind::modes:
                 return rows * (sizeof(target_real) + sizeof(token_id)) +
                        count_drafts(of, kind_of<Q>::greedy) * (sizeof(draft_real) + sizeof(token_id));
+            case question::kind::drafts: return of.asked_length * sizeof(target_real);
             case question::kind::races: return rows * (sizeof(double) + sizeof(token_id));
             case question::kind::masses: return slices_.most_parts() * sizeof(double);
             case question::kind::token: return sizeof(token_id);
@@ -97,6 +98,12 @@ public:
                 for_each_draft(of, kind_of<Q>::greedy, [&](std::size_t k) { mode(of.drafts[k].row().own); });
                 return;
             }
+            case question::kind::drafts:
+                for (std::size_t k = 0; k < of.asked_length; ++k) {
+                    token_id const x = of.drafted.tokens[k];
+                    out.put(owns(x) ? of.targets[of.drafted.row(k)].row().own.logit(x) : target_real(0));
+                }
+                return;
             case question::kind::races:
                 for (std::size_t n = 0; n <= of.asked_length; ++n) {
                     auto const best = race(of, n);
@@ -123,6 +130,13 @@ public:
             case question::kind::cut: return cuts_.hear_cut(of, first, size);
             case question::kind::kept: return cuts_.hear_kept(of, first, size);
             case question::kind::modes: return hear_modes(of, first, size);
+            case question::kind::drafts:
+                for (std::size_t k = 0; k < of.asked_length; ++k) {
+                    byte_reader in{first + slices_.owner(of.drafted.tokens[k]) * size + k * sizeof(target_real)};
+                    of.target_logits[k] = in.template take<target_real>();
+                }
+                of.has_logits = true;
+                return;
             case question::kind::races: return hear_races(of, first, size);
             case question::kind::masses: {
                 q.number = 0.0;
@@ -246,6 +260,7 @@ private:
             std::size_t const d = of.first_behind(n);
             drafted(of.drafts[d].row(), place_of_draft(of, d));
         }
+        of.has_logits = true;
         if (!of.lists_best()) cuts_.begin(of);
     }
     // Where a row's sums begin in what a rank says of laws; of drafts behind the last one where the drafted tokens do.
@@ -310,8 +325,8 @@ private:
         // What was drafted is likely to win.
         double known = std::numeric_limits<double>::infinity();
         std::size_t const k = of.first_behind(n);
-        if (k < of.asked_length && owns(of.drafted.tokens[k]) && of.targets[n].keeps(of.drafted.tokens[k])) {
-            known = row.arrival(of.drafted.tokens[k], of.noise[n]);
+        if (k < of.asked_length && of.targets[n].keeps(of.drafted.tokens[k])) {
+            known = arrival_of(of.drafted.tokens[k], of.target_logits[k], row.scale(), of.noise[n]);
         }
         for (vocabulary_part const& part : own_parts()) {
             auto const here = row.race(part, of.noise[n], std::min(known, best.time));

@@ -27,6 +27,7 @@ struct rank_question {
         cut,     ///< `row` is the step: the next digits of where rows are cut that these do not tell
         kept,    ///< sums of what these rows keep
         modes,   ///< the first largest logit of every row of p
+        drafts,  ///< the logits of the drafted tokens in p
         races,   ///< the winner of every row's race
         masses,  ///< of what is left behind row `row`, by parts; `of_q`: of q without rejected children
         token,   ///< drawn from p behind `row`, or from what is left there: of its part, by whom holds it

@@ -12,14 +12,15 @@
 // columns of q (draft_block::append_drawn). Any rule takes part as it is (questions.hpp). Exchanges of a round, however
 // many requests and drafts it has:
 //
-//     greedy_match, keyed_coupling       1: the largest logit of each rank, or the winner of its race
+//     greedy_match                       1: the largest logit of each rank
+//     keyed_coupling                     2: logits of the drafts, by which few tokens can win a race; its winners
 //     target_match                       2: sums of parts; the token of each row
 //     token_rejection                    3: sums of parts, with p and q of the drafts; the residual's masses; the token
 //     block_verification                 3: the same, masses for every prefix at once
 //     recursive_rejection and the like   2 or 3, and one for each rejected child of the request that has most of them
 //
-// What is exchanged of a row is 8 bytes for each part of its vocabulary. A top-k of at most 256 takes no exchange more,
-// a race over it one. Other truncations take up to five more, ten if both top-k and top-p are searched (cuts.hpp).
+// What is exchanged of a row is 8 bytes for each part of its vocabulary. A top-k of at most 256 takes no exchange more.
+// Other truncations take up to five more, ten if both top-k and top-p are searched (cuts.hpp).
 #pragma once
 
 #include <algorithm>

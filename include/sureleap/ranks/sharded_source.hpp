@@ -124,7 +124,9 @@ public:
         if (p.is_one_hot()) return p.mode();
         if (p.row().has_winner) return p.row().winner;
         if (!all_can_race()) return no_token;  // rows run together, each without what its truncation leaves out
-        static_cast<void>(questions().ask({.what = question::kind::races}));
+        // Ranks that know when the drafts come need to look at few of their tokens.
+        bool const knows = view_.has_logits() || questions().ask({.what = question::kind::drafts}) != nullptr;
+        if (knows) static_cast<void>(questions().ask({.what = question::kind::races}));
         questions().stop();
         return no_token;
     }

@@ -43,6 +43,7 @@ struct sharded_request {
     bool open = false;             ///< nothing is decided yet
     bool reads_q = false;          ///< the rule does
     bool bad_drafts = false;       ///< some have a token that their q does not have
+    bool has_logits = false;       ///< target_logits are known
     std::size_t length = 0;        ///< drafted tokens that are judged: those before
     std::size_t asked_length = 0;  ///< all that came
     rank_questions questions{};
@@ -115,6 +116,8 @@ public:
     [[nodiscard]] law& target(node_id n, totals how = totals::exact) noexcept {
         return target(static_cast<std::size_t>(n), how);
     }
+    /// The logits of all drafted tokens in p are known.
+    [[nodiscard]] bool has_logits() const noexcept { return of_->has_logits || of_->asked_length == 0; }
     /// No row that was asked for is known to lack a law.
     [[nodiscard]] bool valid() const noexcept {
         for (std::size_t n = 0; n <= length(); ++n) {

@@ -68,7 +68,7 @@ public:
         of.identity = identity_of(request, round.batch.drafted(r));
         of.how = how;
         of.length = of.asked_length = round.batch.length(r);
-        of.bad_drafts = false;
+        of.bad_drafts = of.has_logits = false;
         of.reads_q = round.parts.rule_is.access == q_access::row;
         of.drafted = {round.batch.drafted(r), round.block.parents(r)};
         if (!of.drafted.parents.empty()) of.drafted.parents = of.drafted.parents.first(of.length);

@@ -603,7 +603,7 @@ TEST_CASE("slices: a round exchanges a thousandth of the rows, and as often what
     check(token_rejection<>{}, 3, of_p + of_q);
     check(block_verification<>{}, 3, of_p + of_q);
     check(target_match<>{}, 2, of_p);
-    check(keyed_coupling{}, 1, of_p);
+    check(keyed_coupling{}, 2, of_p);
 }
 
 TEMPLATE_TEST_CASE("slices: log p of emitted tokens is that of whole rows", "[ranks]", token_rejection<>,
