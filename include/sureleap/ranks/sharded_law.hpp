@@ -173,8 +173,8 @@ private:
     [[nodiscard]] double logit(token_id v) const noexcept {
         std::size_t const k = drafted_->find(row_.index, v);
         if (k < drafted_->tokens.size()) return static_cast<double>(row_.logits[k]);
-        auto const* const known =
-            questions_->ask({.what = question::kind::logit, .of_q = row_.is_draft, .row = row_.index, .token = v});
+        question const wanted{.what = question::kind::logit, .of_q = row_.is_draft, .row = row_.index, .token = v};
+        auto const* const known = questions_->ask(wanted);
         return known == nullptr ? 0.0 : known->number;
     }
     [[nodiscard]] double exponent(token_id v) const noexcept {

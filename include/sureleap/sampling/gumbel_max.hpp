@@ -82,7 +82,7 @@ private:
         bool const second = which % 2 != 0;
         return {second ? bits.word[2] : bits.word[0], second ? bits.word[3] : bits.word[1]};
     }
-    SURELEAP_HOST_DEVICE explicit group_noise(two_words const& half) noexcept : group_noise(half.high, half.low) {}
+    SURELEAP_HOST_DEVICE explicit group_noise(two_words const& both) noexcept : group_noise(both.high, both.low) {}
 
     exponential_bits bits_;
     std::uint32_t place_;  // of bits that u leaves
