@@ -32,10 +32,10 @@ set(SURELEAP_TEST_PREFIX "" CACHE STRING "Put before every test name, to tell bu
 mark_as_advanced(SURELEAP_TEST_PREFIX)
 
 # The targets a test or example may use, whatever was found. Not among them: cuda, which is for files of another
-# language, and llama and mpi, whose libraries only those programs should load that need them.
+# language, and llama, mpi and nccl, whose libraries only those programs should load that need them.
 set(SURELEAP_TARGETS sureleap::sureleap)
 foreach(component IN LISTS SURELEAP_COMPONENTS)
-    if(NOT component MATCHES "^(cuda|llama|mpi)$")
+    if(NOT component MATCHES "^(cuda|llama|mpi|nccl)$")
         list(APPEND SURELEAP_TARGETS sureleap::${component})
     endif()
 endforeach()
@@ -75,7 +75,7 @@ function(sureleap_missing_components result file)
     sureleap_closure(files ${file})
     set(missing)
     foreach(pair IN ITEMS "eigen Eigen/" "xsimd xsimd/" "json nlohmann/" "llama llama[.]h>" "mpi mpi[.]h>"
-            "llama-ext.h llama-ext[.]h>")
+            "nccl nccl[.]h>" "llama-ext.h llama-ext[.]h>")
         string(REPLACE " " ";" pair ${pair})
         list(POP_FRONT pair component prefix)
         if(component IN_LIST SURELEAP_COMPONENTS OR own_text MATCHES "#if __has_include\\(<${prefix}")

@@ -451,7 +451,7 @@ concept acceptance_sampler =
 /// The ranks of one engine: processes or threads that run the same rounds, rank() of size() them. gather(own, all)
 /// sends `own` to all, and receives in `all` what each of them sent, in the order of ranks: size() * own.size() bytes.
 /// All ranks make the same calls in the same order. Models: one_rank and thread_ranks (ranks/), mpi_ranks
-/// (ext/mpi.hpp).
+/// (ext/mpi.hpp), nccl_ranks (ext/nccl.hpp).
 ///
 /// False: a rank is gone, did not come within the time that the user set, or sent another number of bytes. Then `all`
 /// means nothing, and every later call is false at once. Promise: it neither throws nor allocates.

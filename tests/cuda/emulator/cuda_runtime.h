@@ -12,6 +12,7 @@
 //   machine/runtime.hpp       memory, streams, graphs, launches, errors: the host's side
 //   machine/api.hpp           the same under the names of CUDA
 //   cuda_pipeline.h           asynchronous copies
+//   nccl.h                    all-gathers among host threads
 //
 // For tests: emulator::seed(n) starts the random order of threads anew; emulator::caught() is what went wrong in a
 // kernel. For kernels: emulator::shared_memory(). There is no __shared__, no __constant__, no __activemask and no <<<

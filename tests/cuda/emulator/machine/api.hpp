@@ -36,6 +36,7 @@ inline char const* cudaGetErrorString(cudaError_t error) {
         case cudaErrorStreamCaptureInvalidated: return "operation failed due to a previous error during capture";
         case cudaErrorStreamCaptureImplicit:
             return "operation would make the legacy stream depend on a capturing blocking stream";
+        case cudaErrorNotReady: return "device not ready";
         case cudaErrorLaunchFailure: return report.empty() ? "unspecified launch failure" : report.c_str();
         default: return "an error that the emulator does not make";
     }
@@ -52,6 +53,7 @@ inline char const* cudaGetErrorName(cudaError_t error) {
         case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
         case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
         case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
+        case cudaErrorNotReady: return "cudaErrorNotReady";
         case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
         default: return "an error that the emulator does not make";
     }
@@ -69,6 +71,13 @@ cudaError_t cudaMalloc(T** result, std::size_t bytes) {
 }
 inline cudaError_t cudaFree(void* address) {
     return emulator::detail::runtime::the().release(address);
+}
+/// Memory of the host that copies need not wait for.
+inline cudaError_t cudaMallocHost(void** result, std::size_t bytes) {
+    return emulator::detail::runtime::the().allocate_host(result, bytes);
+}
+inline cudaError_t cudaFreeHost(void* address) {
+    return emulator::detail::runtime::the().release_host(address);
 }
 inline cudaError_t cudaMemcpyAsync(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind,
                                    cudaStream_t stream = nullptr) {
@@ -93,8 +102,11 @@ inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     return emulator::detail::runtime::the().end_stream(stream);
 }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) {
-    return emulator::detail::runtime::the().not_in_capture();
+inline cudaError_t cudaStreamQuery(cudaStream_t stream) {
+    return emulator::detail::runtime::the().query(stream);
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    return emulator::detail::runtime::the().finish(stream);
 }
 inline cudaError_t cudaDeviceSynchronize() {
     return emulator::detail::runtime::the().not_in_capture();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -70,6 +71,7 @@ struct CUgraph_st {
 struct CUstream_st {
     std::unique_ptr<CUgraph_st> captured;  ///< while it captures
     bool invalid = false;
+    std::deque<std::function<bool()>> waiting;  ///< work that others end, and what is behind it; true: it is done
 };
 struct CUgraphExec_st : CUgraph_st {};
 using cudaStream_t = CUstream_st*;

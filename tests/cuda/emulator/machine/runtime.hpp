@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // What is behind the runtime API: memory, streams, launches. Device memory is host memory. Every stream runs at once
-// and in order. A launch is refused for the reasons for which an H200 would refuse it.
+// and in order, but for work that waits for other host threads (nccl.h), and for what is behind it. A launch is refused
+// for the reasons for which an H200 would refuse it. Host threads take turns.
 //
 // A stream that captures runs nothing: its work is kept, with arguments as they are then, and done at every replay.
 // What a capture cannot keep makes it invalid, as in CUDA: allocations, copies that wait, waiting itself. Stricter than
@@ -20,8 +21,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "api_types.hpp"
@@ -45,24 +48,38 @@ public:
 
     cudaError_t stored() const { return report_.empty() ? cudaSuccess : cudaErrorLaunchFailure; }
     std::string const& report() const { return report_; }
-    std::string take_report() { return std::exchange(report_, {}); }
+    std::string take_report() {
+        std::lock_guard const lock(turn_);
+        return std::exchange(report_, {});
+    }
+    /// Something other than a kernel went wrong.
+    void fail(std::string report) {
+        std::lock_guard const lock(turn_);
+        if (report_.empty()) report_ = std::move(report);
+    }
 
     /// Every function's outcome passes here.
     cudaError_t note(cudaError_t error) {
+        std::lock_guard const lock(turn_);
         if (!report_.empty()) return cudaErrorLaunchFailure;
-        if (error != cudaSuccess) last_ = error;
+        if (error != cudaSuccess) last_of_thread() = error;
         return error;
     }
     cudaError_t last(bool forget) {
+        std::lock_guard const lock(turn_);
         if (!report_.empty()) return cudaErrorLaunchFailure;
-        return forget ? std::exchange(last_, cudaSuccess) : last_;
+        return forget ? std::exchange(last_of_thread(), cudaSuccess) : last_of_thread();
     }
 
     // ---- streams
     // -------------------------------------------------------------------------------------------------------
 
-    cudaStream_t make_stream() { return streams_.emplace(std::make_unique<CUstream_st>()).first->get(); }
+    cudaStream_t make_stream() {
+        std::lock_guard const lock(turn_);
+        return streams_.emplace(std::make_unique<CUstream_st>()).first->get();
+    }
     cudaError_t end_stream(cudaStream_t stream) {
+        std::lock_guard const lock(turn_);
         if (capturing_ == stream) capturing_ = nullptr;
         auto const ended = std::erase_if(streams_, [&](auto const& each) { return each.get() == stream; });
         return note(ended == 1 ? cudaSuccess : cudaErrorInvalidResourceHandle);
@@ -70,9 +87,17 @@ public:
 
     /// Work that a graph can keep: done now, or kept.
     cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
+        std::lock_guard const lock(turn_);
         if (!report_.empty()) return cudaErrorLaunchFailure;
         if (!is_stream(stream)) return note(cudaErrorInvalidResourceHandle);
         if (capturing_ == nullptr) {
+            if (stream != nullptr && !stream->waiting.empty()) {
+                stream->waiting.push_back([work = std::move(work)] {
+                    work();
+                    return true;
+                });
+                return note(cudaSuccess);
+            }
             work();
             return note(stored());
         }
@@ -84,14 +109,43 @@ public:
         capturing_->captured->work.push_back(std::move(work));
         return note(cudaSuccess);
     }
+    /// Work that others end: true once it is done, asked by query(). Of streams that were made.
+    cudaError_t enqueue_waiting(cudaStream_t stream, std::function<bool()> is_done) {
+        std::lock_guard const lock(turn_);
+        if (stream == nullptr || !is_stream(stream)) return note(cudaErrorInvalidResourceHandle);
+        if (cudaError_t const error = not_in_capture(); error != cudaSuccess) return error;
+        stream->waiting.push_back(std::move(is_done));
+        return note(cudaSuccess);
+    }
+    /// cudaErrorNotReady, which is kept as an error is, while something on the stream waits.
+    cudaError_t query(cudaStream_t stream) {
+        std::lock_guard const lock(turn_);
+        if (cudaError_t const error = not_in_capture(); error != cudaSuccess) return error;
+        if (stream == nullptr) return note(cudaSuccess);
+        if (!is_stream(stream)) return note(cudaErrorInvalidResourceHandle);
+        auto& waiting = stream->waiting;
+        while (!waiting.empty() && waiting.front()()) waiting.pop_front();
+        return note(waiting.empty() ? stored() : cudaErrorNotReady);
+    }
+    /// Until nothing on it waits.
+    cudaError_t finish(cudaStream_t stream) {
+        for (;;) {
+            cudaError_t const error = query(stream);
+            if (error != cudaErrorNotReady) return error;
+            static_cast<void>(last(true));
+            std::this_thread::yield();
+        }
+    }
     /// What no graph can keep begins with this: an error while a stream captures.
     cudaError_t not_in_capture() {
+        std::lock_guard const lock(turn_);
         if (capturing_ == nullptr || !report_.empty()) return note(cudaSuccess);
         capturing_->invalid = true;
         return note(cudaErrorStreamCaptureUnsupported);
     }
 
     cudaError_t begin_capture(cudaStream_t stream) {
+        std::lock_guard const lock(turn_);
         if (stream == nullptr) return note(cudaErrorStreamCaptureUnsupported);
         if (!is_stream(stream)) return note(cudaErrorInvalidResourceHandle);
         if (capturing_ != nullptr) return note(cudaErrorIllegalState);  // CUDA captures several; nobody here does
@@ -101,6 +155,7 @@ public:
         return note(cudaSuccess);
     }
     cudaError_t end_capture(cudaStream_t stream, cudaGraph_t* graph) {
+        std::lock_guard const lock(turn_);
         *graph = nullptr;
         if (stream == nullptr || stream != capturing_) return note(cudaErrorIllegalState);
         capturing_ = nullptr;
@@ -110,6 +165,7 @@ public:
         return note(cudaSuccess);
     }
     cudaError_t replay(CUgraphExec_st const& graph, cudaStream_t stream) {
+        std::lock_guard const lock(turn_);
         if (capturing_ != nullptr) return not_in_capture();  // CUDA would keep it as a graph within the graph
         if (!is_stream(stream)) return note(cudaErrorInvalidResourceHandle);
         for (auto const& work : graph.work) {
@@ -123,6 +179,7 @@ public:
     // --------------------------------------------------------------------------------------------------------
 
     cudaError_t allocate(void** result, std::size_t bytes) {
+        std::lock_guard const lock(turn_);
         if (result == nullptr) return note(cudaErrorInvalidValue);
         *result = nullptr;
         if (cudaError_t const error = not_in_capture(); error != cudaSuccess || bytes == 0) return error;
@@ -143,6 +200,7 @@ public:
     }
 
     cudaError_t release(void* address) {
+        std::lock_guard const lock(turn_);
         if (cudaError_t const error = not_in_capture(); error == cudaErrorStreamCaptureUnsupported) return error;
         if (address == nullptr) return note(cudaSuccess);
         auto const found = allocations_.find(static_cast<std::byte*>(address));
@@ -153,7 +211,24 @@ public:
         return note(cudaSuccess);
     }
 
+    cudaError_t allocate_host(void** result, std::size_t bytes) {
+        std::lock_guard const lock(turn_);
+        if (cudaError_t const error = not_in_capture(); error != cudaSuccess) return error;
+        *result = std::malloc(bytes);
+        if (*result == nullptr) return note(cudaErrorMemoryAllocation);
+        fill_with_poison(*result, bytes);
+        host_memory_.insert(*result);
+        return note(cudaSuccess);
+    }
+    cudaError_t release_host(void* address) {
+        std::lock_guard const lock(turn_);
+        if (address != nullptr && host_memory_.erase(address) == 0) return note(cudaErrorInvalidValue);
+        std::free(address);
+        return note(cudaSuccess);
+    }
+
     bool is_device(void const* address, std::size_t bytes) const {
+        std::lock_guard const lock(turn_);
         auto const* const start = static_cast<std::byte const*>(address);
         auto next = allocations_.upper_bound(const_cast<std::byte*>(start));
         if (next == allocations_.begin()) return false;
@@ -162,6 +237,7 @@ public:
     }
 
     cudaError_t copy(void* to, void const* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+        std::lock_guard const lock(turn_);
         bool const to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
         bool const from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
         if (!report_.empty() || bytes == 0) return note(cudaSuccess);
@@ -172,6 +248,7 @@ public:
     }
 
     cudaError_t fill(void* address, int value, std::size_t bytes, cudaStream_t stream) {
+        std::lock_guard const lock(turn_);
         if (!report_.empty() || bytes == 0) return note(cudaSuccess);
         if (!is_device(address, bytes)) return note(cudaErrorInvalidValue);
         return enqueue(stream, [=] { std::memset(address, value, bytes); });
@@ -181,6 +258,7 @@ public:
     // ------------------------------------------------------------------------------------------------------
 
     cudaError_t allow_shared(void const* kernel, int bytes) {
+        std::lock_guard const lock(turn_);
         if (kernel == nullptr || bytes < 0 || static_cast<std::size_t>(bytes) > shared_at_most) {
             return note(cudaErrorInvalidValue);
         }
@@ -190,6 +268,7 @@ public:
 
     cudaError_t launch(launch_shape const& shape, std::size_t parameter_bytes, void (*invoke)(void*),
                        std::shared_ptr<void> arguments, cudaStream_t stream) {
+        std::lock_guard const lock(turn_);
         if (!report_.empty()) return cudaErrorLaunchFailure;
         if (shape.kernel == nullptr) return note(cudaErrorInvalidDeviceFunction);
         dim3 const& b = shape.block;
@@ -229,6 +308,11 @@ private:
         }
     }
 
+    static cudaError_t& last_of_thread() {
+        static thread_local cudaError_t last = cudaSuccess;
+        return last;
+    }
+
     bool is_stream(cudaStream_t stream) const {
         return stream == nullptr ||
                std::any_of(streams_.begin(), streams_.end(), [&](auto const& each) { return each.get() == stream; });
@@ -248,10 +332,11 @@ private:
 #endif
     }
 
+    mutable std::recursive_mutex turn_;
     std::string report_;
-    cudaError_t last_ = cudaSuccess;
     std::map<std::byte*, allocation> allocations_;
     std::map<void const*, std::size_t> allowed_shared_;
+    std::set<void*> host_memory_;
     std::set<std::unique_ptr<CUstream_st>> streams_;
     cudaStream_t capturing_ = nullptr;
 };
