@@ -72,6 +72,13 @@ for source in tests/cuda/device/*.cu tests/cuda/*.test.cpp; do
     [[ ${#wanted[@]} -eq 0 || " ${wanted[*]} " == *" ${name} "* ]] || continue
     link=()
     [[ ${source} == *.cu ]] || link=("${catch[@]}")
+    if [[ ${name} == nccl ]]; then
+        if ! echo "#include <nccl.h>" | "${nvcc}" -x cu -E - >/dev/null 2>&1; then
+            echo "NCCL is not installed: nccl is left out"
+            continue
+        fi
+        link=(-lnccl)
+    fi
     while (($(jobs -rp | wc -l) >= $(nproc))); do wait -n || true; done
     rm -f "${build}/${name}"
     "${nvcc}" "${flags[@]}" "${source}" -o "${build}/${name}" "${link[@]}" >"${build}/${name}.build.txt" 2>&1 &

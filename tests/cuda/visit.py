@@ -125,6 +125,8 @@ class Visit:
             output, _ = process.communicate(timeout=limit)
             status = "ok" if process.returncode == 0 else "failed"
             why = "" if status == "ok" else died(process.returncode)
+            if process.returncode == 127:  # the loader's: a library is not there
+                status, why = "NOT RUN", output.decode(errors="replace").strip()[-200:]
         except subprocess.TimeoutExpired:
             end(process)
             output, _ = process.communicate()

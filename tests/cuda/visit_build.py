@@ -2,7 +2,7 @@
 """What travels to a GPU (visit.py): programs for one kind of device, with everything linked in but libc and the driver.
 
     tests            all of tests/cuda/*.test.cpp in one program; each keeps what it defines in an unnamed namespace
-    <device program> those of tests/cuda/device
+    <device program> those of tests/cuda/device; nccl where NCCL is installed, whose library does not travel
     bench            bench/cuda
     golden/          the files that tests read
     peers/           with --peers: bench/cuda/peers, and what it fetches
@@ -50,9 +50,13 @@ def find_nvcc():
     return found if shutil.which(found) else None
 
 
-def has_header(name):
-    return subprocess.run(["g++", "-std=c++20", "-x", "c++", "-fsyntax-only", "-"], input=f"#include <{name}>\n",
-                          text=True, capture_output=True, check=False).returncode == 0
+def has_header(name, *flags):
+    return subprocess.run(["g++", "-std=c++20", *flags, "-x", "c++", "-fsyntax-only", "-"],
+                          input=f"#include <{name}>\n", text=True, capture_output=True, check=False).returncode == 0
+
+
+def toolkit_of(nvcc):
+    return pathlib.Path(nvcc).resolve().parents[1]
 
 
 def catch_main():
@@ -68,7 +72,7 @@ def catch_main():
     return "", [f"{OBJECTS}/catch_main.cpp"]
 
 
-def sources():
+def sources(nvcc):
     """By program: CUDA sources, with how they are compiled."""
     def found(pattern):
         return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(pattern))
@@ -76,14 +80,17 @@ def sources():
     programs = {"tests": (tests, "-O2", "-Itests -DSURELEAP_TEST_QUICK=0"),
                 "bench": (found("bench/cuda/*.cu"), "-O3", "")}
     for path in found("tests/cuda/device/*.cu"):
+        if path.endswith("/nccl.cu") and not has_header("nccl.h", f"-I{toolkit_of(nvcc)}/include"):
+            continue
         programs[pathlib.Path(path).stem] = ([path], "-O2", "-Itests")
     return programs
 
 
 def write_ninja(nvcc, arch, catch, peers):
     library, catch_sources = catch
+    libraries = {"tests": library, "nccl": "-lnccl"}
     number = arch.removeprefix("sm_")
-    lines = [f"builddir = {OBJECTS}", f"nvcc = {nvcc}", f"cuda = {pathlib.Path(nvcc).resolve().parents[1]}",
+    lines = [f"builddir = {OBJECTS}", f"nvcc = {nvcc}", f"cuda = {toolkit_of(nvcc)}",
              f"arch = -gencode arch=compute_{number},code=sm_{number}",
              "common = -Xfatbin=-compress-all -Werror all-warnings -Iinclude", RULES]
 
@@ -91,14 +98,14 @@ def write_ninja(nvcc, arch, catch, peers):
         objects.append(f"{OBJECTS}/{program}/{pathlib.Path(source).name.split('.')[0]}.o")
         lines.extend([f"build {objects[-1]}: {rule} {source}", *[f"  {k} = {v}" for k, v in variables.items()]])
 
-    for program, (cuda_sources, optimise, flags) in sources().items():
+    for program, (cuda_sources, optimise, flags) in sources(nvcc).items():
         objects = []
         for source in cuda_sources:
             compiled(source, "cuda", {"optimise": optimise, "flags": flags}, program, objects)
         for source in {"tests": catch_sources, "bench": ["bench/cuda/cases.cpp"]}.get(program, []):
             compiled(source, "host", {}, program, objects)
         lines += [f"build {OBJECTS}/package/{program}: program {' '.join(objects)}",
-                  f"  flags = {library if program == 'tests' else ''}"]
+                  f"  flags = {libraries.get(program, '')}"]
     if peers:
         objects = []
         for source, variables in PEER_SOURCES.items():
@@ -165,7 +172,7 @@ def build(archive, arch, peers):
     commit = first_line("git", "rev-parse", "--short=10", "HEAD")
     if listed("git", "status", "--porcelain", "--untracked-files=no"):
         commit += " with changes"
-    tests, programs = package / "tests", sources()
+    tests, programs = package / "tests", sources(nvcc)
     plan = {"commit": commit,
             "compiler": {"compiler": listed(nvcc, "--version")[-1], "flags": f"{programs['bench'][1]} -arch={arch}"},
             "device": [name for name in programs if name not in ("tests", "bench")],

@@ -141,6 +141,13 @@ class Rehearsal(unittest.TestCase):
         for stage, name in (("profiles", "verify"), ("peers", "peers"), ("round", "round/markov/R:1")):
             self.assertEqual(results[stage, name]["status"], "NOT RUN")
 
+    def test_a_missing_library(self):
+        self.write(self.package / "leaf", "#!/bin/sh\necho 'libnccl.so.2: cannot open shared object file'\nexit 127\n")
+        self.assertEqual(self.visit(), 1)
+        result = self.results()["selftest", "leaf"]
+        self.assertEqual((result["status"], result["why"]),
+                         ("NOT RUN", "libnccl.so.2: cannot open shared object file"))
+
     def test_no_package(self):
         self.assertEqual(self.visit(package=self.place / "nothing.tar.xz"), 2)
         self.assertIn("visit.sh build", self.said)
