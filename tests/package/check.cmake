@@ -2,7 +2,8 @@
 #
 # Somebody else's project gets sureleap in one of the ways of docs/install.md, is built and run:
 #   cmake -D HOW=<way> -D COMPONENTS=<a,b> -D SOURCE_DIR=<checkout> -D BUILD_DIR=<its build> -D VERSION=<version>
-#         -D SCRATCH=<dir> -D GENERATOR=<generator> -D COMPILER=<c++> [-D NVCC=<nvcc>] [-D LLAMA_DIR=<dir>] -P check.cmake
+#         -D SCRATCH=<dir> -D GENERATOR=<generator> -D COMPILER=<c++> [-D NVCC=<nvcc>] [-D LLAMA_DIR=<dir>]
+#         [-D "MPIEXEC=<mpiexec -n 2>"] -P check.cmake
 # The project is copied out of the checkout, and so is what it is given: nothing finds anything by lying beside it.
 cmake_minimum_required(VERSION 3.22)
 
@@ -69,6 +70,10 @@ if(HOW STREQUAL "refusals")
     refuses("component llama: llama >= 0.5 was not found" ${VERSION} -D COMPONENTS=llama
             -D CMAKE_DISABLE_FIND_PACKAGE_llama=ON)
     refuses("component cuda: CUDAToolkit >= 12.0 was not found" ${VERSION} -D COMPONENTS=cuda
+            -D CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
+    refuses("component mpi: MPI >= 3.0 was not found" ${VERSION} -D COMPONENTS=mpi
+            -D CMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
+    refuses("component nccl: CUDAToolkit was not found" ${VERSION} -D COMPONENTS=nccl
             -D CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
     return()
 endif()
@@ -189,6 +194,12 @@ if("cuda" IN_LIST components)
     list(APPEND settings -D SURELEAP_WITH_CUDA=ON -D CMAKE_CUDA_COMPILER=${NVCC} -D CMAKE_CUDA_ARCHITECTURES=90)
 endif()
 
+foreach(component IN ITEMS mpi nccl)  # the same
+    if(component IN_LIST components)
+        string(TOUPPER ${component} option)
+        list(APPEND settings -D SURELEAP_WITH_${option}=ON)
+    endif()
+endforeach()
 if("llama" IN_LIST components)
     list(APPEND settings -D llama_DIR=${LLAMA_DIR})
 endif()
@@ -205,6 +216,13 @@ endif()
 if(components AND NOT "cuda" IN_LIST components)
     list(APPEND programs components)
 endif()
+set(start)
+if("mpi" IN_LIST components)  # more processes than there may be cores, and in containers as root
+    separate_arguments(start UNIX_COMMAND "${MPIEXEC}")
+    set(ENV{OMPI_MCA_rmaps_base_oversubscribe} 1)
+    set(ENV{OMPI_ALLOW_RUN_AS_ROOT} 1)
+    set(ENV{OMPI_ALLOW_RUN_AS_ROOT_CONFIRM} 1)
+endif()
 foreach(program IN LISTS programs)
-    run(${SCRATCH}/build/${program} ${components})
+    run(${start} ${SCRATCH}/build/${program} ${components})
 endforeach()

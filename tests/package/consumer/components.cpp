@@ -21,6 +21,12 @@
 #ifdef WITH_llama
 #include <sureleap/ext/llama.hpp>
 #endif
+#ifdef WITH_mpi
+#include <sureleap/ext/mpi.hpp>
+#endif
+#ifdef WITH_nccl
+#include <sureleap/ext/nccl.hpp>
+#endif
 
 namespace {
 
@@ -41,6 +47,27 @@ bool multiplies() {
     return y[0] == -2 && y[1] == -2;
 }
 
+#ifdef WITH_mpi
+bool two_processes_meet() {
+    sureleap::mpi_ranks ranks{MPI_COMM_WORLD, {.most_bytes = 1, .seconds = 60.0}};
+    std::array const own{static_cast<std::byte>(5 + ranks.rank())};
+    std::array<std::byte, 2> all{};
+    return ranks.gather(own, all) && all == std::array{std::byte{5}, std::byte{6}};
+}
+#endif
+#ifdef WITH_nccl
+// There may be no GPU.
+bool refuses_no_communicator() {
+    int version = 0;
+    try {
+        sureleap::nccl_ranks const ranks{nullptr, nullptr};
+    } catch (sureleap::error const&) {
+        return ncclGetVersion(&version) == ncclSuccess && version >= 21400;
+    }
+    return false;
+}
+#endif
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -57,6 +84,14 @@ int main(int argc, char** argv) {
 #endif
 #ifdef WITH_llama
     expect(llama_max_parallel_sequences() > 1, "llama");  // its headers, and its library
+#endif
+#ifdef WITH_mpi
+    MPI_Init(&argc, &argv);
+    expect(two_processes_meet(), "mpi");
+    MPI_Finalize();
+#endif
+#ifdef WITH_nccl
+    expect(refuses_no_communicator(), "nccl");
 #endif
 
     for (std::string_view const asked : std::span(argv, static_cast<std::size_t>(argc)).subspan(1)) {
