@@ -27,6 +27,7 @@
 #include <sureleap/cuda/sampling/ordered_row.cuh>
 #include <sureleap/cuda/sampling/row.cuh>
 #include <sureleap/cuda/sampling/row_mask.cuh>
+#include <sureleap/cuda/sampling/slice_records.cuh>
 #include <sureleap/cuda/sampling/truncate.cuh>
 
 #include <sureleap/cuda/head/gated.cuh>

@@ -24,6 +24,7 @@
 #include <sureleap/sampling/quantile.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/sampling/row_mask.hpp>
+#include <sureleap/sampling/slice_records.hpp>
 #include <sureleap/sampling/summed_row.hpp>
 #include <sureleap/sampling/truncation.hpp>
 #include <sureleap/sampling/undrawn.hpp>

@@ -39,6 +39,7 @@
 #include <sureleap/round/memory.hpp>
 #include <sureleap/round/stages.hpp>
 #include <sureleap/sampling/random.hpp>
+#include <sureleap/sampling/slice_records.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/traits.hpp>
 #include <sureleap/verify/array_edits.hpp>
@@ -94,10 +95,11 @@ public:
           stop_tokens_(options.max_requests * options.stop_tokens) {}
 
     /// The same of rows in slices (ranks/sharded_rows.hpp): target and q are this rank's columns of them, all else is
-    /// the same on all ranks. shards: row_shards of these types, over options.drafts.slice.
+    /// the same on all ranks. shards: row_shards of these types, over options.drafts.slice. given: of target's rows.
     template <class Shards>
-    std::span<verdict const> operator()(engine_arrays<T, Q> const& call, Shards& shards) {
-        return verify(call, [&](logits_rows<T> const& rows) { return shards.of(rows); });
+    std::span<verdict const> operator()(engine_arrays<T, Q> const& call, Shards& shards,
+                                        slice_records const& given = {}) {
+        return verify(call, [&](logits_rows<T> const& rows) { return shards.of(rows, given); });
     }
     /// Throws, with nothing decided, if the arrays do not fit each other or these options, or a setting is out of its
     /// range. What is wrong with the numbers of a row is its request's status. Drafts end at a token that is none of

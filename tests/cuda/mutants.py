@@ -54,6 +54,7 @@ TESTS = {
     "sampling/gumbel_max_row.cuh": ["gumbel_max", "shortlist", "verify_match"],
     "sampling/listed_tokens.cuh": ["truncate", "verify_rejection"],
     "sampling/ordered_row.cuh": ["truncate", "verify_rejection"],
+    "sampling/slice_records.cuh": ["slice_records"],
     "sampling/truncate.cuh": ["truncate", "verify_rejection"],
     "schedule/admission.cuh": ["schedule"],
     "schedule/history.cuh": ["history"],

@@ -90,12 +90,12 @@ public:
             case question::kind::kept: return cuts_.say_kept(of, out);
             case question::kind::modes: {
                 auto const mode = [&](auto const& row) {
-                    auto const best = row.mode();
+                    auto const best = row.own_mode();
                     out.put(best.top);
                     out.put(best.token);
                 };
-                for (std::size_t n = 0; n <= of.asked_length; ++n) mode(of.targets[n].row().own);
-                for_each_draft(of, kind_of<Q>::greedy, [&](std::size_t k) { mode(of.drafts[k].row().own); });
+                for (std::size_t n = 0; n <= of.asked_length; ++n) mode(of.targets[n].row());
+                for_each_draft(of, kind_of<Q>::greedy, [&](std::size_t k) { mode(of.drafts[k].row()); });
                 return;
             }
             case question::kind::drafts:
@@ -196,7 +196,7 @@ private:
             using real = std::remove_cvref_t<decltype(row.top)>;
             for (std::size_t i = 0; i < slices_.most_parts(); ++i) {
                 bool const is_there = i < own_parts().size();
-                auto const sum = is_there ? row.own.sum(own_parts()[i], row.truncates) : part_sum<real>{};
+                auto const sum = is_there ? row.own_sum(own_parts()[i], i) : part_sum<real>{};
                 out.put(sum.top);
                 out.put(static_cast<real>(sum.sum));
             }
@@ -208,7 +208,10 @@ private:
             auto const drafted = [&](auto const& row, bool is_summed, std::size_t at) {
                 using real = std::remove_cvref_t<decltype(row.top)>;
                 drafted_number<real> number{};
-                if (owns(x)) {
+                if (owns(x) && row.given.drafted != nullptr) {
+                    number = {static_cast<real>(row.given.drafted->logit),
+                              static_cast<real>(row.given.drafted->weight)};
+                } else if (owns(x)) {
                     number.logit = row.own.logit(x);
                     std::size_t const i = slices_.part_of(x) - slices_.first_part(rank_);
                     if (is_summed) {
@@ -321,6 +324,8 @@ private:
     }
     [[nodiscard]] race_winner race(request_type const& of, std::size_t n) const noexcept {
         slice_row<P> const& row = of.targets[n].row().own;
+        slice_winner const* const given = of.targets[n].row().given.winners;
+        if (given != nullptr && !of.targets[n].row().truncates) return {given->log_time, given->token};
         race_winner best{};
         // What was drafted is likely to win.
         double known = std::numeric_limits<double>::infinity();

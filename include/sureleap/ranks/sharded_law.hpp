@@ -16,6 +16,8 @@
 #include <sureleap/ranks/cut_search.hpp>
 #include <sureleap/ranks/questions.hpp>
 #include <sureleap/ranks/slice_row.hpp>
+#include <sureleap/ranks/vocabulary_slices.hpp>
+#include <sureleap/sampling/slice_records.hpp>
 #include <sureleap/verify/draft_tree.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -70,9 +72,20 @@ struct sharded_row {
     cut_search<real> search{};
     bool searches_mass = false;  ///< what the search is for: top-p, or else top-k
     double total = 0.0;
+    slice_records given{};        ///< of this row alone: what the rank need not compute
     std::span<double> sums{};     ///< [parts] of exp((logit - top) scale)
     std::span<double> weights{};  ///< [gamma] the same of drafted tokens, unless the row is truncated
     std::span<real> logits{};     ///< [gamma] of drafted token k, if it is behind this row
+
+    /// Of part i of this rank.
+    [[nodiscard]] part_sum<real> own_sum(vocabulary_part const& part, std::size_t i) const noexcept {
+        if (given.parts == nullptr) return own.sum(part, truncates);
+        return {static_cast<real>(given.parts[i].top), static_cast<double>(given.parts[i].sum)};
+    }
+    [[nodiscard]] slice_mode<real> own_mode() const noexcept {
+        if (given.best == nullptr) return own.mode();
+        return {static_cast<real>(given.best->top), given.best->token};
+    }
 };
 
 }  // namespace detail

@@ -54,6 +54,7 @@
 #include <sureleap/ranks/vocabulary_slices.hpp>
 #include <sureleap/round/judge.hpp>
 #include <sureleap/round/memory.hpp>
+#include <sureleap/sampling/slice_records.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
 #include <sureleap/verify/target_laws.hpp>
 #include <sureleap/verify/verification.hpp>
@@ -77,9 +78,10 @@ class row_shards;
 template <class T, communicator Ranks, class Q, class Hook>
 struct sharded_rows : logits_rows<T> {
     row_shards<T, Ranks, Q, Hook>& shards;
+    slice_records given{};
 
-    sharded_rows(logits_rows<T> const& own, row_shards<T, Ranks, Q, Hook>& all) noexcept
-        : logits_rows<T>(own), shards(all) {}
+    sharded_rows(logits_rows<T> const& own, row_shards<T, Ranks, Q, Hook>& all, slice_records const& some) noexcept
+        : logits_rows<T>(own), shards(all), given(some) {}
 };
 
 namespace detail {
@@ -145,9 +147,11 @@ public:
 
     [[nodiscard]] vocabulary_slices const& slices() const noexcept { return slices_; }
     [[nodiscard]] std::size_t rank() const noexcept { return ranks_.rank(); }
-    /// What accept is handed: rows of this rank's tokens.
-    [[nodiscard]] sharded_rows<T, Ranks, Q, Hook> of(logits_rows<T> const& own_columns) noexcept {
-        return {own_columns, *this};
+    /// What accept is handed: rows of this rank's tokens. `given` is known of them, as from a device: it saves the
+    /// passes over rows that no hook or mask changes, whose logits only residuals, draws and cuts then read.
+    [[nodiscard]] sharded_rows<T, Ranks, Q, Hook> of(logits_rows<T> const& own_columns,
+                                                     slice_records const& given = {}) noexcept {
+        return {own_columns, *this, given};
     }
     /// Most bytes that a rank sends in one exchange, for the communicator's own limit.
     [[nodiscard]] static std::size_t most_bytes(vocabulary_slices const& slices, row_shards_options const& options) {
@@ -163,7 +167,7 @@ public:
     }
     /// Used by accept.
     template <class Rule, class Rng>
-    void judge(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
+    void judge(Rule const& rule, sharded_rows<T, Ranks, Q, Hook> const& rows, Hook const& hook, Rng& rng,
                detail::round_state<T, Q, Hook>& round) {
         std::size_t const requests = round.batch.requests().size();
         for (std::size_t r = 0; r < requests; ++r) {
@@ -209,7 +213,7 @@ private:
 
     /// The rows of all requests, and what a hook threw at the first of them where one did: the other ranks wait for an
     /// exchange.
-    [[nodiscard]] std::exception_ptr read_all_targets(std::size_t requests, logits_rows<T> const& rows,
+    [[nodiscard]] std::exception_ptr read_all_targets(std::size_t requests, sharded_rows<T, Ranks, Q, Hook> const& rows,
                                                       Hook const& hook, detail::round_state<T, Q, Hook>& round) {
         std::fill_n(failures_.begin(), requests, nullptr);
         std::size_t workers = 1;
@@ -219,12 +223,12 @@ private:
             if (!requests_[r].open) return;
 #if SURELEAP_EXCEPTIONS
             try {
-                reader_.read_targets(r, requests_[r], worker, rows, hook, round);
+                reader_.read_targets(r, requests_[r], worker, rows, rows.given, hook, round);
             } catch (...) {
                 failures_[r] = std::current_exception();
             }
 #else
-            reader_.read_targets(r, requests_[r], worker, rows, hook, round);
+            reader_.read_targets(r, requests_[r], worker, rows, rows.given, hook, round);
 #endif
         });
         for (std::size_t r = 0; r < requests; ++r) {

@@ -22,6 +22,7 @@
 #include <sureleap/round/judge.hpp>
 #include <sureleap/round/memory.hpp>
 #include <sureleap/sampling/distribution.hpp>
+#include <sureleap/sampling/slice_records.hpp>
 #include <sureleap/sampling/vocabulary_map.hpp>
 #include <sureleap/verify/target_laws.hpp>
 #include <sureleap/verify/verification.hpp>
@@ -105,9 +106,9 @@ public:
             of.drafts[k] = sharded_law<Q>(row, vocabulary, of.questions, of.drafted);
         }
     }
-    /// The rows of request r that this rank has. Throws what the hook throws.
-    void read_targets(std::size_t r, request_type& of, std::size_t worker, logits_rows<T> const& rows, Hook const& hook,
-                      round_state<T, Q, Hook>& round) const {
+    /// The rows of request r that this rank has, and what is given of them. Throws what the hook throws.
+    void read_targets(std::size_t r, request_type& of, std::size_t worker, logits_rows<T> const& rows,
+                      slice_records const& given, Hook const& hook, round_state<T, Q, Hook>& round) const {
         request_view const& request = round.batch.requests()[r];
         transform const how = request.settings->target_transform();
         auto const scale = static_cast<target_real>(how.greedy() ? 1.0 : 1.0 / how.temperature);
@@ -127,11 +128,19 @@ public:
                 row.mode = read.one_hot;
             } else {
                 row.own = {read.row.values, own_tokens(), scale, kernels_->template get<row_type>()};
+                if (copy.empty() || read.row.values.data() != copy.data()) row.given = given_of(given, first + n);
+                if (tree != nullptr || row.given.parts == nullptr) row.given.drafted = nullptr;
             }
         }
     }
 
 private:
+    [[nodiscard]] slice_records given_of(slice_records const& all, std::size_t i) const noexcept {
+        auto const at = [i](auto const* first, std::size_t each) {
+            return first == nullptr ? first : first + i * each;
+        };
+        return {at(all.parts, slices_.parts_of(rank_).size()), at(all.best, 1), at(all.drafted, 1), at(all.winners, 1)};
+    }
     /// Of what must be the same on all ranks.
     [[nodiscard]] static std::uint64_t identity_of(request_view const& request,
                                                    std::span<token_id const> drafted) noexcept {

@@ -37,7 +37,7 @@ public:
     /// Rank r's slice ends before token ends[r], where the next one begins; the last end is V. A slice may be empty.
     /// Parts begin at multiples of part_size, and where slices begin. Throws if ends do not ascend.
     explicit vocabulary_slices(std::span<std::size_t const> ends, std::size_t part_size = default_part_size)
-        : ends_(ends.begin(), ends.end()) {
+        : ends_(ends.begin(), ends.end()), part_size_(part_size) {
         if (ends.empty()) fail_with("vocabulary_slices: there are no ends, expected one for each rank");
         if (part_size == 0) fail_with("vocabulary_slices: part_size is 0, expected some tokens");
         for (std::size_t r = 0; r < ends.size(); ++r) {
@@ -68,6 +68,7 @@ public:
     }
 
     [[nodiscard]] std::size_t vocabulary() const noexcept { return ends_.back(); }
+    [[nodiscard]] std::size_t part_size() const noexcept { return part_size_; }
     [[nodiscard]] std::size_t ranks() const noexcept { return ends_.size(); }
     [[nodiscard]] std::size_t first(std::size_t rank) const noexcept { return rank == 0 ? 0 : ends_[rank - 1]; }
     [[nodiscard]] std::size_t end(std::size_t rank) const noexcept { return ends_[rank]; }
@@ -100,6 +101,7 @@ public:
 
 private:
     std::vector<std::size_t> ends_;  // [ranks]
+    std::size_t part_size_;
     std::vector<vocabulary_part> parts_;
     std::vector<std::size_t> first_parts_;  // [ranks + 1]
     std::size_t most_parts_ = 0;
