@@ -250,7 +250,7 @@ TEMPLATE_TEST_CASE("slice records: rounds emit the same whichever ranks have a d
         INFO("seed " << seed);
         dice roll(seed);
         bool const is_greedy = seed % 5 == 4;
-        bool const takes_one_exchange = seed % 5 >= 3;
+        bool const needs_no_logits = seed % 5 >= 3;
         any_rule const& rule = rules[seed % 5];
         scene<TestType> const of(roll, is_greedy);
         std::vector<device_records> records;
@@ -263,7 +263,7 @@ TEMPLATE_TEST_CASE("slice records: rounds emit the same whichever ranks have a d
         }
         for (std::vector<bool> const& on_device :
              {std::vector{false, true, false}, std::vector{true, false, true}, std::vector{true, true, true}}) {
-            CHECK(emit(of, rule, slices, records, on_device, takes_one_exchange) == expected);
+            CHECK(emit(of, rule, slices, records, on_device, needs_no_logits) == expected);
         }
         // They are what the ranks say: of a slice without a law.
         for (auto& each : records[1].parts) each.top = std::numeric_limits<float>::quiet_NaN();

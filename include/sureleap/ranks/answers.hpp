@@ -101,7 +101,12 @@ public:
             case question::kind::drafts:
                 for (std::size_t k = 0; k < of.asked_length; ++k) {
                     token_id const x = of.drafted.tokens[k];
-                    out.put(owns(x) ? of.targets[of.drafted.row(k)].row().own.logit(x) : target_real(0));
+                    auto const& row = of.targets[of.drafted.row(k)].row();
+                    bool const is_given = row.given.drafted != nullptr;
+                    auto const logit = [&] {
+                        return is_given ? static_cast<target_real>(row.given.drafted->logit) : row.own.logit(x);
+                    };
+                    out.put(owns(x) ? logit() : target_real(0));
                 }
                 return;
             case question::kind::races:

@@ -129,7 +129,7 @@ public:
             } else {
                 row.own = {read.row.values, own_tokens(), scale, kernels_->template get<row_type>()};
                 if (copy.empty() || read.row.values.data() != copy.data()) row.given = given_of(given, first + n);
-                if (tree != nullptr || row.given.parts == nullptr) row.given.drafted = nullptr;
+                if (!of.drafted.parents.empty() || row.given.parts == nullptr) row.given.drafted = nullptr;
             }
         }
     }
