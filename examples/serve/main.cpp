@@ -25,7 +25,7 @@ namespace {
 using namespace serve;
 
 std::map<std::string, std::function<section(session const&)>> const experiments{
-    {"run", run_run},     {"sweep", run_sweep}, {"trace", run_trace},
+    {"run", run_run},     {"sweep", run_sweep}, {"trace", run_trace},    {"replicas", run_replicas},
     {"burst", run_burst}, {"drift", run_drift}, {"figure8", run_figure8}};
 
 void run(options const& chosen) {

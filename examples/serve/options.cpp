@@ -29,6 +29,8 @@ constexpr char const* footer =
     "  run      policies side by side at given concurrencies\n"
     "  sweep    shares of the best static length and of the oracle, by world, texts and concurrency\n"
     "  trace    requests of a recorded trace (--trace), or at random times (--rate): latencies\n"
+    "  replicas so many engines behind one queue (--rate), some of which die: what is left of so many\n"
+    "           times one\n"
     "  burst    concurrency that jumps within a round, and back\n"
     "  drift    texts and confidences that change during a run\n"
     "  figure8  published throughputs and budgets beside simulated ones, and the frontier of Figure 7\n"
@@ -41,7 +43,7 @@ constexpr char const* footer =
     "Example:\n"
     "  serve sweep --figures published_figures.json --world smooth,stairs:64,h20 --mix chat --mix math\n";
 
-constexpr std::array<char const*, 6> experiments{"run", "sweep", "trace", "burst", "drift", "figure8"};
+constexpr std::array<char const*, 7> experiments{"run", "sweep", "trace", "replicas", "burst", "drift", "figure8"};
 
 named_mix parse_mix(char const* flag, std::string const& text) {
     named_mix mix{text, {}, {}};
@@ -103,8 +105,10 @@ void add_engine(CLI::App& app, options& o) {
              "or another world")
         ->capture_default_str();
     engine.add("--block", o.block_size, "N", "Longest draft [7, or the world's]")->check(at_most(64));
-    engine.add("--places", o.places, "N", "trace: requests at a time")->check(at_most(65536))->capture_default_str();
-    engine.add("--prefill", o.prefill, "S", "trace: seconds per prompt token, on the same machine")
+    engine.add("--places", o.places, "N", "trace, replicas: requests of an engine at a time")
+        ->check(at_most(65536))
+        ->capture_default_str();
+    engine.add("--prefill", o.prefill, "S", "trace, replicas: seconds per prompt token, on the same machine")
         ->capture_default_str();
 }
 
@@ -119,10 +123,24 @@ void add_load(CLI::App& app, options& o, raw_flags& raw) {
     load.add("--trace", o.trace, "FILE", "trace: lines of TIMESTAMP,ContextTokens,GeneratedTokens");
     load.add("--speed-up", o.speed_up, "F", "trace: arrivals come so much faster")->capture_default_str();
     load.add("--skip", o.skip, "N", "trace: requests left out at the beginning")->capture_default_str();
-    load.add("--requests", o.requests, "N", "trace: requests to serve")
+    load.add("--requests", o.requests, "N", "trace, replicas: requests to serve")
         ->check(at_most(std::size_t{1} << 31))
         ->capture_default_str();
-    load.add("--rate", o.rate, "R", "trace: instead, so many requests a second at random");
+    load.add("--rate", o.rate, "R",
+             "trace: instead, so many requests a second at random;\n"
+             "replicas: so many for each");
+    load.add("--replicas", o.replicas, "N,...", "replicas: how many, after one alone")
+        ->delimiter(',')
+        ->capture_default_str();
+    load.add("--join", o.join, "HOW,...",
+             "replicas: requests join the next one (round-robin), or that with the\n"
+             "fewest requests or the fewest tokens left to emit (tokens)")
+        ->delimiter(',')
+        ->capture_default_str();
+    load.add("--in-step", o.in_step, "N,...", "replicas: so many begin their rounds together")
+        ->delimiter(',')
+        ->capture_default_str();
+    load.add("--deaths", o.deaths, "X", "replicas: this share of them dies, one after another")->capture_default_str();
     load.add("--burst", o.burst, "N", "burst: times as many requests")->check(at_most(4096))->capture_default_str();
     load.add("--period", o.period, "S", "burst: seconds from one burst to the next, half of which it lasts")
         ->capture_default_str();
@@ -144,13 +162,18 @@ void add_running(CLI::App& app, options& o) {
 
 void check(options const& o) {
     if (std::find(experiments.begin(), experiments.end(), o.experiment) == experiments.end()) {
-        fail_with("experiment '", o.experiment, "' is unknown, expected run, sweep, trace, burst, drift or figure8");
+        fail_with("experiment '", o.experiment,
+                  "' is unknown, expected run, sweep, trace, replicas, burst, drift or figure8");
     }
     if (!o.mixes.empty() && o.figures.empty()) fail_with("--mix is of published figures, give --figures FILE");
     if (o.worlds.empty()) fail_with("--world has no value, expected at least one");
     for (std::size_t const n : o.concurrency) {
         if (n == 0 || n > 65536) fail_with("--concurrency has ", n, ", expected numbers in 1 .. 65536");
     }
+    for (std::size_t const n : o.replicas) {
+        if (n == 0 || n > 65536) fail_with("--replicas has ", n, ", expected numbers in 1 .. 65536");
+    }
+    if (!(o.deaths >= 0 && o.deaths < 1)) fail_with("--deaths is ", o.deaths, ", expected a share in [0, 1)");
     if (!(o.prefill >= 0)) fail_with("--prefill is ", o.prefill, ", expected a number that is not negative");
     if (!(o.period > 0)) fail_with("--period is ", o.period, ", expected a number above 0");
     for (std::string const& name : o.policies) static_cast<void>(make_policy(name));

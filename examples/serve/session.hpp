@@ -95,6 +95,7 @@ private:
 [[nodiscard]] section run_run(session const& s);
 [[nodiscard]] section run_sweep(session const& s);
 [[nodiscard]] section run_trace(session const& s);
+[[nodiscard]] section run_replicas(session const& s);
 [[nodiscard]] section run_burst(session const& s);
 [[nodiscard]] section run_drift(session const& s);
 [[nodiscard]] section run_figure8(session const& s);

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+#include "replicated.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <queue>
+#include <span>
+#include <utility>
+
+#include <sureleap/core/error.hpp>
+
+#include "keyed.hpp"
+
+namespace serve {
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+
+[[nodiscard]] std::vector<std::unique_ptr<any_decoder>> decoders(policy const& how, scenario const& where,
+                                                                 replicated_settings const& settings) {
+    std::vector<std::unique_ptr<any_decoder>> all(settings.replicas);
+    for (auto& decoder : all) decoder = how.make(where, settings.places);
+    return all;
+}
+
+class replicated_run {
+public:
+    replicated_run(policy const& how, scenario const& where, open_workload const& load,
+                   replicated_settings const& settings)
+        : how_(how),
+          arrivals_(load.arrivals),
+          settings_(settings),
+          queue_(decoders(how, where, settings), settings.how),
+          groups_(settings.replicas / settings.in_step),
+          times_(arrivals_.size()),
+          measured_(static_cast<std::size_t>(settings.warm_up * static_cast<double>(arrivals_.size()))),
+          begin_(arrivals_.at(measured_).seconds),
+          end_(arrivals_.back().seconds) {
+        out_.seconds = end_ - begin_;
+        out_.ends.resize(arrivals_.size());
+    }
+
+    [[nodiscard]] replicated_outcome operator()(progress_observer const& progress) {
+        std::size_t arrived = 0;
+        std::size_t died = 0;
+        while (arrived < arrivals_.size() || queue_.open() > 0) {
+            double const round = ends_.empty() ? never : ends_.top().seconds;
+            double const death = died < settings_.deaths.size() ? settings_.deaths[died].seconds : never;
+            double const arrival = arrived < arrivals_.size() ? arrivals_[arrived].seconds : never;
+            if (arrival <= std::min(round, death)) {
+                submit(arrived++);
+                if (progress) progress(static_cast<double>(arrived) / static_cast<double>(arrivals_.size()));
+            } else if (round <= death) {
+                std::size_t const ended = ends_.top().group;
+                ends_.pop();
+                turn(ended, round);
+            } else {
+                lose(settings_.deaths[died++]);
+            }
+        }
+        out_.busiest /= samples_;
+        return std::move(out_);
+    }
+
+private:
+    /// Replicas that step together; a replica of its own, mostly.
+    struct group {
+        bool decodes = false;
+        double begun = 0;  // its last round
+    };
+    struct round_end {
+        double seconds;
+        std::size_t group;
+        [[nodiscard]] bool operator>(round_end const& other) const noexcept {
+            return std::pair(seconds, group) > std::pair(other.seconds, other.group);
+        }
+    };
+    struct request_times {
+        double taken_in = 0;
+        double first = 0;
+        std::uint64_t tokens = 0;
+    };
+
+    /// The group's round is over, and the next one begins if there is anything to decode.
+    void turn(std::size_t g, double now) {
+        group& together = groups_[g];
+        double end = never;
+        for (std::size_t r = g * settings_.in_step; r < (g + 1) * settings_.in_step; ++r) {
+            if (!queue_.lives(r)) continue;
+            if (queue_.in_round(r)) out_.sums.add(queue_.decoder(r).round());
+            queue_.settle(
+                r, [&](std::uint64_t n, sureleap::request_event const& event) { note(n, event, together.begun, now); });
+            queue_.decoder(r).wait_until(now);
+            if (!queue_.step(r)) continue;
+            end = end == never ? queue_.decoder(r).now() : std::max(end, queue_.decoder(r).now());
+        }
+        together = {end != never, now};
+        if (together.decodes) ends_.push({end, g});
+    }
+    void wake(std::size_t replica, double now) {
+        std::size_t const g = replica / settings_.in_step;
+        if (!std::exchange(groups_[g].decodes, true)) ends_.push({now, g});
+    }
+
+    void submit(std::size_t n) {
+        arrival const& what = arrivals_[n];
+        if (prompt_.size() < what.context) prompt_.resize(what.context, 0);
+        wake(queue_.submit(std::span(prompt_).first(what.context),
+                           {.seed = n, .max_new_tokens = what.tokens, .max_draft_tokens = how_.max_draft_tokens}),
+             what.seconds);
+        if (n < measured_) return;
+        out_.asked += what.tokens;
+        if (n % (arrivals_.size() / 1000 + 1) == 0) sample();
+    }
+    void lose(death const& what) {
+        if (queue_.in_round(what.replica)) out_.rounds_lost += queue_.decoder(what.replica).events().size();
+        queue_.lose(what.replica,
+                    [&](std::uint64_t n, std::span<sureleap::token_id const> tokens, std::size_t replica) {
+                        out_.returned.push_back(n);
+                        out_.read_again += tokens.size();
+                        wake(replica, what.seconds);
+                    });
+    }
+
+    void note(std::uint64_t n, sureleap::request_event const& event, double begun, double now) {
+        request_times& times = times_[n];
+        if (times.tokens == 0) {
+            times.taken_in = begun;
+            times.first = now;
+        }
+        times.tokens += event.tokens.size();
+        if (now > begin_ && now <= end_) out_.tokens += event.tokens.size();
+        if (event.finished == sureleap::finish_reason::none) return;
+        out_.ends[n] = now;
+        if (n < measured_) return;
+        double const arrived = arrivals_[n].seconds;
+        double const since = times.first < now ? times.first : times.taken_in;
+        out_.served.push_back({times.taken_in - arrived, times.first - arrived, now - since, times.tokens});
+    }
+    void sample() {
+        std::size_t most = 0;
+        std::size_t sum = 0;
+        std::size_t living = 0;
+        for (std::size_t r = 0; r < queue_.size(); ++r) {
+            most = std::max(most, queue_.requests_at(r));
+            sum += queue_.requests_at(r);
+            living += queue_.lives(r) ? 1u : 0u;
+        }
+        out_.busiest += static_cast<double>(most * living) / static_cast<double>(sum);
+        samples_ += 1;
+    }
+
+    policy const& how_;
+    std::vector<arrival> const& arrivals_;
+    replicated_settings const& settings_;
+    replica_queue queue_;
+    std::vector<group> groups_;
+    std::priority_queue<round_end, std::vector<round_end>, std::greater<>> ends_;
+    std::vector<request_times> times_;  // [arrivals]
+    std::size_t measured_;              // arrivals from this one on
+    double begin_;
+    double end_;
+    std::vector<sureleap::token_id> prompt_;
+    double samples_ = 0;
+    replicated_outcome out_;
+};
+
+}  // namespace
+
+std::vector<death> spread_deaths(std::size_t count, std::size_t replicas, double seconds, std::uint64_t seed) {
+    if (count > 0 && count >= replicas) {
+        sureleap::fail_with("deaths: ", count, " of ", replicas, " replicas die, expected fewer than there are");
+    }
+    std::vector<std::size_t> order(replicas);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::vector<death> all;
+    for (std::size_t i = 0; i < count; ++i) {
+        std::swap(order[i], order[i + mixed(seed, i) % (replicas - i)]);
+        all.push_back({seconds * static_cast<double>(i + 1) / static_cast<double>(count + 1), order[i]});
+    }
+    return all;
+}
+
+replicated_outcome run_replicated(policy const& how, scenario const& where, open_workload const& load,
+                                  replicated_settings const& settings, progress_observer const& progress) {
+    if (load.arrivals.empty()) sureleap::fail_with("replicas: there are 0 arrivals, expected at least 1");
+    if (settings.in_step == 0 || settings.replicas % settings.in_step != 0) {
+        sureleap::fail_with("replicas: ", settings.in_step, " of ", settings.replicas,
+                            " go in step, expected a divisor that is not 0");
+    }
+    return replicated_run(how, where, load, settings)(progress);
+}
+
+}  // namespace serve
