@@ -38,7 +38,8 @@ constexpr char const* footer =
     "Policies:\n"
     "  none, fixed:K, threshold:C, survival:A, closed-loop, lagged[:N], planned, greedy;\n"
     "  not lossless: tetris[:K], oracle; behind any of them +calibrated and +refined (costs and\n"
-    "  confidences learned while serving), behind some +never-lose and +hysteresis\n"
+    "  confidences learned while serving), behind some +never-lose and +hysteresis;\n"
+    "  planned+agreed: replicas in step agree on the batch\n"
     "\n"
     "Example:\n"
     "  serve sweep --figures published_figures.json --world smooth,stairs:64,h20 --mix chat --mix math\n";

@@ -36,6 +36,7 @@ private:
 struct additions {
     bool never_lose = false;
     bool hysteresis = false;
+    bool agreed = false;
     bool calibrated = false;
     bool refined = false;
 };
@@ -161,12 +162,13 @@ struct parsed {
         std::string const word = name.substr(at + 1);
         bool* const flag = word == "never-lose"   ? &add.never_lose
                            : word == "hysteresis" ? &add.hysteresis
+                           : word == "agreed"     ? &add.agreed
                            : word == "calibrated" ? &add.calibrated
                            : word == "refined"    ? &add.refined
                                                   : nullptr;
         if (flag == nullptr || *flag) {
             fail_with("policy '", name,
-                      "': expected never-lose, hysteresis, calibrated or refined after a plus, each once");
+                      "': expected never-lose, hysteresis, agreed, calibrated or refined after a plus, each once");
         }
         *flag = true;
     }
@@ -181,6 +183,8 @@ struct parsed {
     refuse(add.hysteresis && kind != "planned" && kind != "lagged", "hysteresis is of planned and lagged alone");
     refuse(add.never_lose && kind != "planned" && kind != "lagged" && kind != "greedy" && kind != "fixed",
            "never-lose is of planned, lagged, greedy and fixed:K here");
+    refuse(add.agreed && (kind != "planned" || add.never_lose || add.hysteresis),
+           "agreed is of planned here, without never-lose and hysteresis");
     if ((kind == "none" && !number) || kind == "fixed") {
         std::size_t const length = kind == "none" ? 0 : whole(name, number, 0, 64);
         policy p = adapted(length == 0 ? "plain decoding" : std::to_string(length) + " drafts, all verified", add,
@@ -221,6 +225,19 @@ struct parsed {
         return lag == 1   ? lagged.template operator()<1>()
                : lag == 2 ? lagged.template operator()<2>()
                           : lagged.template operator()<3>();
+    }
+    if (kind == "planned" && !number && add.agreed) {
+        policy p = scheduled("budget planned at the anchor, the batch agreed on by replicas in step", add,
+                             [](price cost, scenario const& where, std::size_t) {
+                                 if (where.agrees == nullptr) {
+                                     fail_with(
+                                         "policy 'planned+agreed': there are no replicas to agree with, expected "
+                                         "the experiment replicas");
+                                 }
+                                 return sureleap::agreed{sureleap::planned_schedule{cost}, *where.agrees};
+                             });
+        p.agrees = true;
+        return p;
     }
     if (kind == "planned" && !number) {
         return adapted("budget planned at the anchor", add,

@@ -16,6 +16,7 @@ namespace serve {
 ///
 /// - "+never-lose" (planned, lagged, greedy, fixed:K): limits, gates and stops drafting;
 /// - "+hysteresis" (planned, lagged): stays on a stair unless another is worth it;
+/// - "+agreed" (planned, without those): replicas in step agree on the largest of their batches, and fill it;
 /// - "+calibrated": confidences are calibrated while serving;
 /// - "+refined": what the schedule believes of step times is corrected by those it sees.
 ///

@@ -12,6 +12,7 @@
 
 #include <sureleap/core/error.hpp>
 
+#include "agreeing_group.hpp"
 #include "keyed.hpp"
 
 namespace serve {
@@ -19,10 +20,25 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 
-[[nodiscard]] std::vector<std::unique_ptr<any_decoder>> decoders(policy const& how, scenario const& where,
-                                                                 replicated_settings const& settings) {
-    std::vector<std::unique_ptr<any_decoder>> all(settings.replicas);
-    for (auto& decoder : all) decoder = how.make(where, settings.places);
+/// One for each group, if its replicas agree.
+using agreeing_groups = std::vector<std::unique_ptr<agreeing_group>>;
+
+[[nodiscard]] agreeing_groups agreeing(policy const& how, replicated_settings const& settings) {
+    agreeing_groups all;
+    for (std::size_t r = 0; how.agrees && r < settings.replicas; r += settings.in_step) {
+        all.push_back(std::make_unique<agreeing_group>(settings.in_step, settings.places));
+    }
+    return all;
+}
+
+[[nodiscard]] std::vector<std::unique_ptr<any_decoder>> decoders(policy const& how, scenario where,
+                                                                 replicated_settings const& settings,
+                                                                 agreeing_groups const& agreeing) {
+    std::vector<std::unique_ptr<any_decoder>> all;
+    for (std::size_t r = 0; r < settings.replicas; ++r) {
+        if (how.agrees) where.agrees = &agreeing[r / settings.in_step]->of(r % settings.in_step);
+        all.push_back(how.make(where, settings.places));
+    }
     return all;
 }
 
@@ -33,7 +49,8 @@ public:
         : how_(how),
           arrivals_(load.arrivals),
           settings_(settings),
-          queue_(decoders(how, where, settings), settings.how),
+          agreeing_(agreeing(how, settings)),
+          queue_(decoders(how, where, settings, agreeing_), settings.how),
           groups_(settings.replicas / settings.in_step),
           times_(arrivals_.size()),
           measured_(static_cast<std::size_t>(settings.warm_up * static_cast<double>(arrivals_.size()))),
@@ -87,18 +104,36 @@ private:
     /// The group's round is over, and the next one begins if there is anything to decode.
     void turn(std::size_t g, double now) {
         group& together = groups_[g];
-        double end = never;
-        for (std::size_t r = g * settings_.in_step; r < (g + 1) * settings_.in_step; ++r) {
+        std::size_t const first = g * settings_.in_step;
+        std::size_t const last = first + settings_.in_step;
+        for (std::size_t r = first; r < last; ++r) {
             if (!queue_.lives(r)) continue;
             if (queue_.in_round(r)) out_.sums.add(queue_.decoder(r).round());
             queue_.settle(
                 r, [&](std::uint64_t n, sureleap::request_event const& event) { note(n, event, together.begun, now); });
             queue_.decoder(r).wait_until(now);
-            if (!queue_.step(r)) continue;
-            end = end == never ? queue_.decoder(r).now() : std::max(end, queue_.decoder(r).now());
         }
-        together = {end != never, now};
+        step(g);
+        together = {false, now};
+        double end = now;
+        for (std::size_t r = first; r < last; ++r) {
+            if (!queue_.in_round(r)) continue;
+            together.decodes = true;
+            end = std::max(end, queue_.decoder(r).now());
+        }
         if (together.decodes) ends_.push({end, g});
+    }
+    void step(std::size_t g) {
+        std::size_t const first = g * settings_.in_step;
+        if (agreeing_.empty()) {
+            for (std::size_t r = first; r < first + settings_.in_step; ++r) {
+                if (queue_.lives(r)) queue_.step(r);
+            }
+            return;
+        }
+        agreeing_[g]->each([&](std::size_t i) {
+            if (!queue_.step(first + i)) agreeing_[g]->stand_by(i);
+        });
     }
     void wake(std::size_t replica, double now) {
         std::size_t const g = replica / settings_.in_step;
@@ -156,6 +191,7 @@ private:
     policy const& how_;
     std::vector<arrival> const& arrivals_;
     replicated_settings const& settings_;
+    agreeing_groups agreeing_;
     replica_queue queue_;
     std::vector<group> groups_;
     std::priority_queue<round_end, std::vector<round_end>, std::greater<>> ends_;
@@ -190,6 +226,10 @@ replicated_outcome run_replicated(policy const& how, scenario const& where, open
     if (settings.in_step == 0 || settings.replicas % settings.in_step != 0) {
         sureleap::fail_with("replicas: ", settings.in_step, " of ", settings.replicas,
                             " go in step, expected a divisor that is not 0");
+    }
+    if (how.agrees && !settings.deaths.empty()) {
+        sureleap::fail_with("replicas: ", settings.deaths.size(),
+                            " of those that agree die, expected none: agreements ", "end with a rank that is lost");
     }
     return replicated_run(how, where, load, settings)(progress);
 }

@@ -14,6 +14,8 @@
 #include <vector>
 
 #include <sureleap/core/types.hpp>
+#include <sureleap/ranks/rank_consensus.hpp>
+#include <sureleap/ranks/thread_ranks.hpp>
 #include <sureleap/round/record.hpp>
 #include <sureleap/round/request_place.hpp>
 
@@ -59,12 +61,16 @@ struct run_settings {
 
 // ---- what answers ----------------------------------------------------------------------------------------------
 
+/// What replicas that go in step agree through.
+using agreement = sureleap::rank_consensus<sureleap::thread_ranks::rank_type>;
+
 /// The parts of a run that no policy can change.
 struct scenario {
     text_source const& texts;
-    cost_world truth;            ///< moves the clock
-    cost_world believed;         ///< what schedules reckon with
-    double prefill_seconds = 0;  ///< per token of a prompt, when its request gets its place
+    cost_world truth;                   ///< moves the clock
+    cost_world believed;                ///< what schedules reckon with
+    double prefill_seconds = 0;         ///< per token of a prompt, when its request gets its place
+    agreement const* agrees = nullptr;  ///< of one replica with the others, for policies that agree
 };
 
 /// The library's decoder of any schedule, on the simulated machine.
@@ -96,6 +102,7 @@ struct policy {
     std::string name;
     std::string words;     ///< what it is, for tables
     bool lossless = true;  ///< keeps the target's law
+    bool agrees = false;   ///< through scenario::agrees
     std::size_t max_draft_tokens = static_cast<std::size_t>(-1);
     std::function<std::unique_ptr<any_decoder>(scenario const&, std::size_t places)> make;
 };

@@ -319,6 +319,34 @@ TEST_CASE("Replicas that go in step wait for the slowest") {
     CHECK(together.ends == std::vector(3, alone.ends[0]));
 }
 
+TEST_CASE("Replicas in step that agree fill the largest of their batches") {
+    serve::drawn_texts const texts({chat()}, {}, 7, 1);
+    serve::scenario const where{texts, serve::made_up_world(), serve::made_up_world()};
+    serve::open_workload const load{serve::poisson(120, 400, 16, 30, 9)};
+    serve::replicated_settings const settings{
+        .replicas = 4, .places = 16, .how = joining::round_robin, .in_step = 4, .warm_up = 0};
+    auto const own = serve::run_replicated(serve::make_policy("planned"), where, load, settings);
+    auto const agreed = serve::run_replicated(serve::make_policy("planned+agreed"), where, load, settings);
+    CHECK(agreed.served.size() == 400);
+    CHECK(agreed.sums.budget() > own.sums.budget());
+    CHECK(agreed.sums.tau() > own.sums.tau());
+    // Threads take no part in what comes out.
+    auto const again = serve::run_replicated(serve::make_policy("planned+agreed"), where, load, settings);
+    CHECK(again.ends == agreed.ends);
+    // Alone there is nobody to agree with.
+    serve::replicated_settings const apart{.replicas = 4, .places = 16, .warm_up = 0};
+    CHECK(serve::run_replicated(serve::make_policy("planned+agreed"), where, load, apart).ends ==
+          serve::run_replicated(serve::make_policy("planned"), where, load, apart).ends);
+
+    CHECK(says(error_text([&] { static_cast<void>(serve::make_policy("planned+agreed").make(where, 4)); }),
+               "there are no replicas to agree with"));
+    CHECK(says(error_text([&] {
+                   static_cast<void>(serve::run_replicated(serve::make_policy("planned+agreed"), where, load,
+                                                           {.replicas = 2, .deaths = {{0.1, 0}}}));
+               }),
+               "1 of those that agree die, expected none"));
+}
+
 TEST_CASE("Every request is finished once, whoever dies") {
     serve::drawn_texts const texts({chat()}, {}, 7, 1);
     serve::scenario const where{texts, serve::made_up_world(), serve::made_up_world()};

@@ -288,16 +288,18 @@ TEST_CASE("Policies have names") {
               (std::string(name) != "oracle" && !std::string(name).starts_with("tetris")));
     }
     for (char const* const name : {"planned+never-lose", "lagged+hysteresis+never-lose", "greedy+never-lose+calibrated",
-                                   "planned+calibrated+refined", "oracle+calibrated"}) {
+                                   "planned+calibrated+refined", "planned+agreed", "oracle+calibrated"}) {
         CHECK(make_policy(name).name == name);
     }
     using support::error_text;
     using support::says;
     CHECK(says(error_text([] { static_cast<void>(make_policy("best")); }), {"policy 'best' is unknown", "planned"}));
-    CHECK(says(error_text([] { static_cast<void>(make_policy("planned+fast")); }),
-               {"policy 'planned+fast'", "expected never-lose, hysteresis, calibrated or refined after a plus"}));
+    CHECK(
+        says(error_text([] { static_cast<void>(make_policy("planned+fast")); }),
+             {"policy 'planned+fast'", "expected never-lose, hysteresis, agreed, calibrated or refined after a plus"}));
     CHECK(says(error_text([] { static_cast<void>(make_policy("planned+refined+refined")); }), "each once"));
     CHECK(says(error_text([] { static_cast<void>(make_policy("greedy+hysteresis")); }), "of planned and lagged alone"));
+    CHECK(says(error_text([] { static_cast<void>(make_policy("lagged+agreed")); }), "agreed is of planned here"));
     CHECK(says(error_text([] { static_cast<void>(make_policy("oracle+never-lose")); }), "never-lose is of planned"));
     CHECK(error_text([] { static_cast<void>(make_policy("fixed:x")); }) ==
           "policy 'fixed:x': expected a number after the colon");
