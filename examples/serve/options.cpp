@@ -135,7 +135,8 @@ void add_load(CLI::App& app, options& o, raw_flags& raw) {
         ->capture_default_str();
     load.add("--join", o.join, "HOW,...",
              "replicas: requests join the next one (round-robin), or that with the\n"
-             "fewest requests or the fewest tokens left to emit (tokens)")
+             "fewest requests, the fewest tokens left to emit (tokens), or the fewer\n"
+             "requests of two at random (two)")
         ->delimiter(',')
         ->capture_default_str();
     load.add("--in-step", o.in_step, "N,...", "replicas: so many begin their rounds together")

@@ -52,7 +52,7 @@ struct options {
     std::size_t requests = 1000;
     double rate = 0;
     std::vector<std::size_t> replicas{8};
-    std::vector<std::string> join{"round-robin", "requests"};
+    std::vector<std::string> join{"round-robin", "requests", "two"};
     std::vector<std::size_t> in_step{1};
     double deaths = 0;  ///< share of the replicas
     std::size_t burst = 8;

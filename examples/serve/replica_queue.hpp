@@ -22,13 +22,15 @@
 #include <sureleap/core/types.hpp>
 #include <sureleap/round/request_place.hpp>
 
+#include "keyed.hpp"
 #include "simulation.hpp"
 
 namespace serve {
 
-/// Which replica a request joins: the next one, or that with the least to do, the first among equals. An engine knows
-/// how many requests a replica has. How many tokens they will take it knows only where texts are as long as they may be.
-enum class joining { round_robin, fewest_requests, fewest_tokens };
+/// Which replica a request joins: the next one; that with the least to do, the first among equals; or that of two taken
+/// at random which has fewer requests. Rejected as the usual: tokens. Only an engine whose texts are as long as they may
+/// be knows them, and places and the time of a step go by requests.
+enum class joining { round_robin, fewest_requests, fewest_tokens, fewer_of_two };
 
 class replica_queue {
 public:
@@ -36,12 +38,12 @@ public:
     using number = std::uint64_t;
 
     replica_queue(std::vector<std::unique_ptr<any_decoder>> replicas, joining how)
-        : replicas_(replicas.size()), loads_(replicas.size(), 0), how_(how) {
+        : replicas_(replicas.size()), loads_(replicas.size(), 0), how_(how), living_(replicas.size()) {
         for (std::size_t r = 0; r < replicas.size(); ++r) replicas_[r].decoder = std::move(replicas[r]);
     }
 
     /// Joins a replica, whose number is returned; its next round takes the request in. Throws for requests that could
-    /// not go on elsewhere, and if no replica lives. O(replicas).
+    /// not go on elsewhere, and if no replica lives. O(replicas) where the least of all is looked for, else O(1).
     std::size_t submit(std::span<sureleap::token_id const> prompt, sureleap::request_settings const& settings) {
         if (!settings.seed)
             sureleap::fail_with("replica_queue: request ", submitted_,
@@ -87,13 +89,14 @@ public:
         }
     }
     /// The replica is gone, with the round that it was in. Its requests join others, in the order of submission:
-    /// see(number, tokens it goes on from, replica). Throws if it was the last one.
+    /// see(number, tokens it goes on from, replica). Precondition: it lives. Throws if it was the last one and had any.
     template <class See>
     void lose(std::size_t r, See&& see) {
         replica& dead = replicas_[r];
         std::vector<number> back = std::exchange(dead.joined, {});
         for (auto const& [id, n] : dead.running) back.push_back(n);
         dead = {};
+        --living_;
         loads_[r] = std::numeric_limits<std::uint64_t>::max();
         std::sort(back.begin(), back.end());
         for (number const n : back) see(n, std::span<sureleap::token_id const>(open_.at(n).tokens), join(n));
@@ -126,16 +129,25 @@ private:
     [[nodiscard]] std::uint64_t load_of(request const& of) const noexcept {
         return how_ == joining::fewest_tokens ? of.settings.max_new_tokens : 1;
     }
-    std::size_t join(number n) {
-        auto r = static_cast<std::size_t>(std::min_element(loads_.begin(), loads_.end()) - loads_.begin());
-        if (loads_.empty() || !lives(r)) {
-            sureleap::fail_with("replica_queue: request ", n, " finds ", size(), " of ", size(),
-                                " replicas dead, expected one alive");
+    [[nodiscard]] std::size_t choose(number n) {
+        if (living_ == 0) {
+            sureleap::fail_with("replica_queue: request ", n, " finds 0 of ", size(), " replicas alive, expected one");
         }
         if (how_ == joining::round_robin) {
-            do r = next_++ % size();
-            while (!lives(r));
+            std::size_t r = next_++ % size();
+            while (!lives(r)) r = next_++ % size();
+            return r;
         }
+        if (how_ == joining::fewer_of_two) {
+            std::size_t const one = mixed(n) % size();
+            std::size_t const other = mixed(n, 1) % size();
+            std::size_t const fewer = loads_[other] < loads_[one] ? other : one;
+            if (lives(fewer)) return fewer;
+        }
+        return static_cast<std::size_t>(std::min_element(loads_.begin(), loads_.end()) - loads_.begin());
+    }
+    std::size_t join(number n) {
+        std::size_t const r = choose(n);
         loads_[r] += load_of(open_.at(n));
         replicas_[r].joined.push_back(n);
         return r;
@@ -153,6 +165,7 @@ private:
     std::vector<std::uint64_t> loads_;  // the most of all for a dead one
     std::unordered_map<number, request> open_;
     joining how_;
+    std::size_t living_;
     std::size_t next_ = 0;
     number submitted_ = 0;
 };

@@ -4,6 +4,7 @@
 // cost.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -12,21 +13,23 @@
 #include <vector>
 
 #include "arrivals.hpp"
+#include "keyed.hpp"
 #include "replicated.hpp"
 #include "session.hpp"
 
 namespace serve {
 namespace {
 
-constexpr std::array<std::pair<char const*, joining>, 3> joinings{{{"round-robin", joining::round_robin},
+constexpr std::array<std::pair<char const*, joining>, 4> joinings{{{"round-robin", joining::round_robin},
                                                                    {"requests", joining::fewest_requests},
-                                                                   {"tokens", joining::fewest_tokens}}};
+                                                                   {"tokens", joining::fewest_tokens},
+                                                                   {"two", joining::fewer_of_two}}};
 
 [[nodiscard]] joining find_joining(std::string const& name) {
     for (auto const& [known, how] : joinings) {
         if (name == known) return how;
     }
-    sureleap::fail_with("--join has '", name, "', expected round-robin, requests or tokens");
+    sureleap::fail_with("--join has '", name, "', expected round-robin, requests, tokens or two");
 }
 
 struct measured {
@@ -35,10 +38,6 @@ struct measured {
     replicated_settings settings;
     replicated_outcome done;
 
-    /// Of the tokens that arrivals asked for, those emitted: no noise of the arrivals is in it.
-    [[nodiscard]] double emitted_of_asked() const noexcept {
-        return static_cast<double>(done.tokens) / static_cast<double>(done.asked);
-    }
     [[nodiscard]] double first_token(double q) const {
         return quantile(done.served, q, [](served_request const& r) { return r.first_token; });
     }
@@ -47,16 +46,31 @@ struct measured {
     }
 };
 
-/// Requests come as often to each of many replicas as to one alone.
+/// Requests come as often to each of many replicas as to one alone. So that few of them are enough, each replica finds
+/// `at_a_time` in the middle of their texts when the run begins, up to a quarter of all. There a text is met in
+/// proportion to its length, so the lengths of these are x with a density of x, not even, over those of poisson().
+[[nodiscard]] open_workload arrivals_for(options const& chosen, std::size_t replicas, std::size_t requests,
+                                         double at_a_time) {
+    auto const found = std::min(static_cast<std::size_t>(at_a_time * static_cast<double>(replicas)), requests / 4);
+    auto all =
+        poisson(chosen.rate * static_cast<double>(replicas), requests, chosen.context, chosen.tokens, chosen.seed);
+    double const begin = found > 0 ? all[found - 1].seconds : 0;
+    for (std::size_t n = 0; n < requests; ++n) all[n].seconds = std::max(0.0, all[n].seconds - begin);
+    for (std::size_t n = 0; n < found; ++n) {
+        double const u = static_cast<double>(mixed(chosen.seed, n) >> 11) * 0x1p-53;
+        double const length = static_cast<double>(chosen.tokens) * std::sqrt(0.25 + 2 * u);
+        double const left = static_cast<double>(n + 1) / static_cast<double>(found);
+        all[n].tokens = static_cast<std::size_t>(std::ceil(length * left));
+    }
+    return {std::move(all)};
+}
+
 [[nodiscard]] measured measure(session const& s, policy const& how, scenario const& where, std::string const& join,
-                               replicated_settings settings, std::size_t deaths, std::size_t requests,
+                               replicated_settings settings, std::size_t deaths, open_workload const& load,
                                progress_observer const& progress) {
-    options const& chosen = s.chosen;
-    open_workload const load{poisson(chosen.rate * static_cast<double>(settings.replicas), requests, chosen.context,
-                                     chosen.tokens, chosen.seed)};
-    settings.places = chosen.places;
+    settings.places = s.chosen.places;
     settings.how = find_joining(join);
-    settings.deaths = spread_deaths(deaths, settings.replicas, load.arrivals.back().seconds, chosen.seed);
+    settings.deaths = spread_deaths(deaths, settings.replicas, load.arrivals.back().seconds, s.chosen.seed);
     return {how.name, join, settings, run_replicated(how, where, load, settings, progress)};
 }
 
@@ -80,8 +94,9 @@ public:
                                    "95 %", "99 %", "at a time", "busiest"}),
                  .notes = {"Of so many: of the tokens that one replica emits, times the replicas. At a time: requests "
                            "of a replica's round.",
-                           "Busiest: requests of the busiest replica over the mean. Measured in the second half of "
-                           "the arrivals."}};
+                           "Busiest: requests of the busiest replica over the mean. Measured between the first half of "
+                           "the arrivals "
+                           "and the last tenth."}};
         deaths_ = {.title = load + ": what deaths cost",
                    .header = header({"given back", "tokens read again", "rounds lost", "later, s: median", "95 %",
                                      "tokens/s", "first token, 99 %"}),
@@ -92,7 +107,8 @@ public:
 
     void add(measured const& run, measured const& one) {
         replicated_outcome const& done = run.done;
-        double const share = run.emitted_of_asked() / one.emitted_of_asked();
+        double const share =
+            done.tokens_per_second() / (static_cast<double>(run.settings.replicas) * one.done.tokens_per_second());
         runs_.add(
             row(run, {evaluate::grouped(static_cast<std::uint64_t>(done.tokens_per_second() + 0.5)), fixed(share, 3),
                       shown(run.speed(0.5), 1), shown(run.speed(0.05), 1), shown(run.first_token(0.5), 3),
@@ -169,12 +185,14 @@ section run_replicas(session const& s) {
                      " a second for each replica");
         for (policy const& how : policies) {
             // One needs fewer requests than many do to be known as well.
-            measured const one = measure(s, how, where, chosen.join.front(), {}, 0,
-                                         std::min<std::size_t>(chosen.requests, 20'000), progress.begin("one alone"));
+            open_workload const few = arrivals_for(chosen, 1, std::min<std::size_t>(chosen.requests, 200'000), 0);
+            measured const one = measure(s, how, where, chosen.join.front(), {}, 0, few, progress.begin("one alone"));
             found.add(one, one);
             auto const compare = [&](replicated_settings const& settings, std::string const& join) {
+                open_workload const load =
+                    arrivals_for(chosen, settings.replicas, chosen.requests, one.done.sums.mean_concurrency());
                 auto const run = [&](std::size_t deaths) {
-                    measured done = measure(s, how, where, join, settings, deaths, chosen.requests,
+                    measured done = measure(s, how, where, join, settings, deaths, load,
                                             progress.begin(std::to_string(settings.replicas) + ", " + join));
                     found.add(done, one);
                     return done;

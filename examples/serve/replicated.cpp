@@ -53,9 +53,11 @@ public:
           queue_(decoders(how, where, settings, agreeing_), settings.how),
           groups_(settings.replicas / settings.in_step),
           times_(arrivals_.size()),
-          measured_(static_cast<std::size_t>(settings.warm_up * static_cast<double>(arrivals_.size()))),
-          begin_(arrivals_.at(measured_).seconds),
-          end_(arrivals_.back().seconds) {
+          first_(static_cast<std::size_t>(settings.warm_up * static_cast<double>(arrivals_.size()))),
+          last_(arrivals_.size() - 1 -
+                static_cast<std::size_t>(settings.cool_down * static_cast<double>(arrivals_.size()))),
+          begin_(arrivals_.at(first_).seconds),
+          end_(arrivals_.at(last_).seconds) {
         out_.seconds = end_ - begin_;
         out_.ends.resize(arrivals_.size());
     }
@@ -108,7 +110,7 @@ private:
         std::size_t const last = first + settings_.in_step;
         for (std::size_t r = first; r < last; ++r) {
             if (!queue_.lives(r)) continue;
-            if (queue_.in_round(r)) out_.sums.add(queue_.decoder(r).round());
+            if (queue_.in_round(r) && now > begin_ && now <= end_) out_.sums.add(queue_.decoder(r).round());
             queue_.settle(
                 r, [&](std::uint64_t n, sureleap::request_event const& event) { note(n, event, together.begun, now); });
             queue_.decoder(r).wait_until(now);
@@ -146,9 +148,7 @@ private:
         wake(queue_.submit(std::span(prompt_).first(what.context),
                            {.seed = n, .max_new_tokens = what.tokens, .max_draft_tokens = how_.max_draft_tokens}),
              what.seconds);
-        if (n < measured_) return;
-        out_.asked += what.tokens;
-        if (n % (arrivals_.size() / 1000 + 1) == 0) sample();
+        if (is_measured(n) && n % (arrivals_.size() / 1000 + 1) == 0) sample();
     }
     void lose(death const& what) {
         if (queue_.in_round(what.replica)) out_.rounds_lost += queue_.decoder(what.replica).events().size();
@@ -160,6 +160,7 @@ private:
                     });
     }
 
+    [[nodiscard]] bool is_measured(std::size_t n) const noexcept { return n >= first_ && n <= last_; }
     void note(std::uint64_t n, sureleap::request_event const& event, double begun, double now) {
         request_times& times = times_[n];
         if (times.tokens == 0) {
@@ -167,10 +168,11 @@ private:
             times.first = now;
         }
         times.tokens += event.tokens.size();
-        if (now > begin_ && now <= end_) out_.tokens += event.tokens.size();
+        double const inside = std::max(0.0, std::min(now, end_) - std::max(begun, begin_));
+        out_.tokens += static_cast<double>(event.tokens.size()) * inside / (now - begun);
         if (event.finished == sureleap::finish_reason::none) return;
         out_.ends[n] = now;
-        if (n < measured_) return;
+        if (!is_measured(n)) return;
         double const arrived = arrivals_[n].seconds;
         double const since = times.first < now ? times.first : times.taken_in;
         out_.served.push_back({times.taken_in - arrived, times.first - arrived, now - since, times.tokens});
@@ -196,7 +198,8 @@ private:
     std::vector<group> groups_;
     std::priority_queue<round_end, std::vector<round_end>, std::greater<>> ends_;
     std::vector<request_times> times_;  // [arrivals]
-    std::size_t measured_;              // arrivals from this one on
+    std::size_t first_;                 // that is measured
+    std::size_t last_;                  // the same
     double begin_;
     double end_;
     std::vector<sureleap::token_id> prompt_;
@@ -223,6 +226,10 @@ std::vector<death> spread_deaths(std::size_t count, std::size_t replicas, double
 replicated_outcome run_replicated(policy const& how, scenario const& where, open_workload const& load,
                                   replicated_settings const& settings, progress_observer const& progress) {
     if (load.arrivals.empty()) sureleap::fail_with("replicas: there are 0 arrivals, expected at least 1");
+    if (!(settings.warm_up >= 0 && settings.cool_down >= 0 && settings.warm_up + settings.cool_down < 1)) {
+        sureleap::fail_with("replicas: the warm-up is ", settings.warm_up, " and the cool-down ", settings.cool_down,
+                            " of the arrivals, expected shares that leave something");
+    }
     if (settings.in_step == 0 || settings.replicas % settings.in_step != 0) {
         sureleap::fail_with("replicas: ", settings.in_step, " of ", settings.replicas,
                             " go in step, expected a divisor that is not 0");

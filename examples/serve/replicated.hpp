@@ -27,7 +27,9 @@ struct replicated_settings {
     /// own way.
     std::size_t in_step = 1;
     std::vector<death> deaths{};  ///< in order
-    double warm_up = 0.5;         ///< of the arrivals, in part; what comes after is measured
+    // What is measured lies between so many of the arrivals at the beginning and at the end, in part.
+    double warm_up = 0.5;
+    double cool_down = 0.1;
 };
 
 /// `count` deaths of different replicas, spread evenly over `seconds`; whom they meet is random. Throws if nobody would
@@ -36,21 +38,20 @@ struct replicated_settings {
                                                std::uint64_t seed);
 
 struct replicated_outcome {
-    round_sums sums;                      ///< of all rounds; seconds are summed over the replicas
-    std::vector<served_request> served;   ///< arrived after the warm-up
-    double seconds = 0;                   ///< from the end of the warm-up to the last arrival,
-    std::uint64_t tokens = 0;             ///< what was emitted in them,
-    std::uint64_t asked = 0;              ///< and what arrivals in them asked for
+    std::vector<served_request> served;   ///< arrived while it was measured
+    double seconds = 0;                   ///< that were measured,
+    double tokens = 0;                    ///< emitted in them, those of a round evenly over it,
+    round_sums sums;                      ///< of rounds that ended in them; its seconds are summed over the replicas
     double busiest = 0;                   ///< requests of the busiest replica over the mean, at moments of arrival
     std::vector<double> ends;             ///< [arrivals] when each was finished
     std::vector<std::uint64_t> returned;  ///< requests that a death gave back, once for each time
     std::uint64_t read_again = 0;         ///< tokens that they brought to their next replica: prompts, and emitted ones
     std::uint64_t rounds_lost = 0;        ///< of requests whose replica died in them
 
-    [[nodiscard]] double tokens_per_second() const noexcept { return static_cast<double>(tokens) / seconds; }
+    [[nodiscard]] double tokens_per_second() const noexcept { return tokens / seconds; }
 };
 
-/// Until all requests are done. O(replicas) for each request, O(log replicas) for each round.
+/// Until all requests are done. O(replicas) at most for each request, O(log replicas) for each round.
 [[nodiscard]] replicated_outcome run_replicated(policy const& how, scenario const& where, open_workload const& load,
                                                 replicated_settings const& settings,
                                                 progress_observer const& progress = {});

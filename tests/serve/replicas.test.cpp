@@ -2,10 +2,12 @@
 //
 // Replicas behind one queue. Under rules that follow the target's token a text is the same, token for token, whichever
 // replicas it was on and whenever they died; nothing of it is emitted twice, nothing is lost.
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include <serve/arrivals.hpp>
+#include <serve/keyed.hpp>
 #include <serve/policies.hpp>
 #include <serve/replica_queue.hpp>
 #include <serve/replicated.hpp>
@@ -36,6 +39,9 @@ using tokens = std::vector<token_id>;
 
 constexpr std::size_t vocabulary = 12;
 constexpr std::size_t places = 3;
+
+constexpr joining every_joining[] = {joining::round_robin, joining::fewest_requests, joining::fewest_tokens,
+                                     joining::fewer_of_two};
 
 /// A replica: the library's decoder of a hash language, with a draft and a schedule of its own. Its clock stands still.
 template <class Rule>
@@ -154,7 +160,7 @@ void check_texts(Rule const& rule, bool greedy = false) {
     for (std::uint64_t seed = 1; seed <= 100; ++seed) {
         dice roll(seed);
         auto const jobs = some_jobs(roll, greedy);
-        for (auto const how : {joining::round_robin, joining::fewest_requests, joining::fewest_tokens}) {
+        for (auto const how : every_joining) {
             auto const out = through_deaths(rule, jobs, how, roll);
             went_on += out.went_on.size();
             for (std::size_t n = 0; n < jobs.size(); ++n) {
@@ -216,7 +222,7 @@ TEST_CASE("A text that goes on with another seed, another position or other limi
     CHECK(limits > 10);
 }
 
-TEST_CASE("Requests join the replica with the least to do, the first among equals; or the next one") {
+TEST_CASE("Requests join the next replica, that with the least to do or the first of such, or the better of two") {
     auto const joined = [](joining how) {
         std::vector<std::unique_ptr<serve::any_decoder>> all;
         for (std::uint64_t r = 0; r < 3; ++r)
@@ -234,6 +240,18 @@ TEST_CASE("Requests join the replica with the least to do, the first among equal
     CHECK(joined(joining::round_robin) == found{0, 1, 2, 0, 1, 2, 0});
     CHECK(joined(joining::fewest_requests) == found{0, 1, 2, 0, 1, 2, 0});
     CHECK(joined(joining::fewest_tokens) == found{0, 1, 2, 1, 2, 2, 2});
+    // Request n looks at replicas mixed(n) and mixed(n, 1) modulo 3.
+    found expected;
+    std::array<std::size_t, 3> loads{};
+    for (std::uint64_t n = 0; n < 5; ++n) {
+        std::size_t const one = serve::mixed(n) % 3;
+        std::size_t const other = serve::mixed(n, 1) % 3;
+        expected.push_back(loads[other] < loads[one] ? other : one);
+        ++loads[expected.back()];
+    }
+    auto const of_two = joined(joining::fewer_of_two);
+    CHECK(std::equal(expected.begin(), expected.end(), of_two.begin()));
+    CHECK(std::count(of_two.begin() + 5, of_two.end(), std::size_t{1}) == 0);
 }
 
 TEST_CASE("What could not go on elsewhere is refused, and that no replica lives is said") {
@@ -248,7 +266,7 @@ TEST_CASE("What could not go on elsewhere is refused, and that no replica lives 
                {"request 0 has a text_end or a constraint", "expected none"}));
     queue.submit(prompt, {.seed = 1});
     CHECK(error_text([&] { queue.lose(0, [](auto&&...) {}); }) ==
-          "replica_queue: request 0 finds 1 of 1 replicas dead, expected one alive");
+          "replica_queue: request 0 finds 0 of 1 replicas alive, expected one");
 }
 
 // ---- simulated -------------------------------------------------------------------------------------------------
@@ -270,15 +288,14 @@ TEST_CASE("One replica is the engine that is simulated without a queue") {
     for (char const* const name : {"none", "fixed:7", "planned"}) {
         auto const how = serve::make_policy(name);
         auto const alone = serve::run(how, where, load, serve::run_settings{.places = 8});
-        auto const replica = serve::run_replicated(how, where, load, {.places = 8, .warm_up = 0});
+        auto const replica = serve::run_replicated(how, where, load, {.places = 8, .warm_up = 0, .cool_down = 0});
         REQUIRE(replica.served.size() == alone.served.size());
         for (std::size_t i = 0; i < alone.served.size(); ++i) {
             CHECK(replica.served[i].waited == alone.served[i].waited);
             CHECK(replica.served[i].first_token == alone.served[i].first_token);
             CHECK(replica.served[i].generating == alone.served[i].generating);
+            CHECK(replica.served[i].tokens == alone.served[i].tokens);
         }
-        CHECK(replica.sums.tokens == alone.sums.tokens);
-        CHECK(std::abs(replica.sums.seconds - alone.sums.seconds) < 1e-9);
     }
 }
 
@@ -289,14 +306,14 @@ TEST_CASE("A death costs the round it falls into, and nothing that was emitted b
     // Ten tokens, one a step; the replica dies in the middle of the fourth step, and the other one was idle.
     serve::open_workload const load{{{0.0, 5, 10}, {1.0, 5, 1}}};
     auto const out = serve::run_replicated(serve::make_policy("none"), where, load,
-                                           {.replicas = 2, .deaths = {{3.5 * step, 0}}, .warm_up = 0});
+                                           {.replicas = 2, .deaths = {{3.5 * step, 0}}, .warm_up = 0, .cool_down = 0});
     CHECK(std::abs(out.ends[0] - 10.5 * step) < 1e-12);
     CHECK(out.returned == std::vector<std::uint64_t>{0});
     CHECK(out.read_again == 5 + 3);
     CHECK(out.rounds_lost == 1);
     // Nobody measures a death that meets an idle replica.
     auto const idle = serve::run_replicated(serve::make_policy("none"), where, load,
-                                            {.replicas = 2, .deaths = {{3.5 * step, 1}}, .warm_up = 0});
+                                            {.replicas = 2, .deaths = {{3.5 * step, 1}}, .warm_up = 0, .cool_down = 0});
     CHECK(std::abs(idle.ends[0] - 10 * step) < 1e-12);
     CHECK(idle.returned.empty());
 }
@@ -309,7 +326,7 @@ TEST_CASE("Replicas that go in step wait for the slowest") {
     };
     // Three requests join two replicas: two and one.
     serve::open_workload const load{{{0.0, 5, 4}, {0.0, 5, 4}, {0.0, 5, 4}}};
-    serve::replicated_settings settings{.replicas = 2, .warm_up = 0};
+    serve::replicated_settings settings{.replicas = 2, .warm_up = 0, .cool_down = 0};
     auto const alone = serve::run_replicated(serve::make_policy("none"), where, load, settings);
     CHECK(std::abs(alone.ends[0] - 4 * seconds(2)) < 1e-12);
     CHECK(std::abs(alone.ends[1] - 4 * seconds(1)) < 1e-12);
@@ -324,7 +341,7 @@ TEST_CASE("Replicas in step that agree fill the largest of their batches") {
     serve::scenario const where{texts, serve::made_up_world(), serve::made_up_world()};
     serve::open_workload const load{serve::poisson(120, 400, 16, 30, 9)};
     serve::replicated_settings const settings{
-        .replicas = 4, .places = 16, .how = joining::round_robin, .in_step = 4, .warm_up = 0};
+        .replicas = 4, .places = 16, .how = joining::round_robin, .in_step = 4, .warm_up = 0, .cool_down = 0};
     auto const own = serve::run_replicated(serve::make_policy("planned"), where, load, settings);
     auto const agreed = serve::run_replicated(serve::make_policy("planned+agreed"), where, load, settings);
     CHECK(agreed.served.size() == 400);
@@ -334,7 +351,7 @@ TEST_CASE("Replicas in step that agree fill the largest of their batches") {
     auto const again = serve::run_replicated(serve::make_policy("planned+agreed"), where, load, settings);
     CHECK(again.ends == agreed.ends);
     // Alone there is nobody to agree with.
-    serve::replicated_settings const apart{.replicas = 4, .places = 16, .warm_up = 0};
+    serve::replicated_settings const apart{.replicas = 4, .places = 16, .warm_up = 0, .cool_down = 0};
     CHECK(serve::run_replicated(serve::make_policy("planned+agreed"), where, load, apart).ends ==
           serve::run_replicated(serve::make_policy("planned"), where, load, apart).ends);
 
@@ -353,7 +370,7 @@ TEST_CASE("Every request is finished once, whoever dies") {
     serve::open_workload const load{serve::poisson(120, 600, 16, 30, 9)};
     std::uint64_t all = 0;
     for (auto const& a : load.arrivals) all += a.tokens;
-    for (auto const how : {joining::round_robin, joining::fewest_requests, joining::fewest_tokens}) {
+    for (auto const how : every_joining) {
         for (std::size_t const in_step : {1u, 4u}) {
             for (std::size_t const deaths : {0u, 5u}) {
                 INFO("joining " << static_cast<int>(how) << ", in step " << in_step << ", deaths " << deaths);
@@ -363,10 +380,13 @@ TEST_CASE("Every request is finished once, whoever dies") {
                     .how = how,
                     .in_step = in_step,
                     .deaths = serve::spread_deaths(deaths, 8, load.arrivals.back().seconds, 3),
-                    .warm_up = 0};
+                    .warm_up = 0,
+                    .cool_down = 0};
                 auto const out = serve::run_replicated(serve::make_policy("planned"), where, load, settings);
                 CHECK(out.served.size() == 600);
-                CHECK(out.sums.tokens == all);
+                std::uint64_t emitted = 0;
+                for (serve::served_request const& one : out.served) emitted += one.tokens;
+                CHECK(emitted == all);
                 CHECK(out.returned.empty() == (deaths == 0));
                 CHECK(out.busiest >= 1);
                 auto const again = serve::run_replicated(serve::make_policy("planned"), where, load, settings);
