@@ -45,9 +45,10 @@ public:
     /// Joins a replica, whose number is returned; its next round takes the request in. Throws for requests that could
     /// not go on elsewhere, and if no replica lives. O(replicas) where the least of all is looked for, else O(1).
     std::size_t submit(std::span<sureleap::token_id const> prompt, sureleap::request_settings const& settings) {
-        if (!settings.seed)
+        if (!settings.seed) {
             sureleap::fail_with("replica_queue: request ", submitted_,
                                 " has no seed, expected one: it would go on with another one");
+        }
         if (settings.text_end || settings.constraint) {
             sureleap::fail_with("replica_queue: request ", submitted_,
                                 " has a text_end or a constraint, expected none: both count from the prompt's end, "

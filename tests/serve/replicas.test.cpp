@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -20,6 +21,7 @@
 #include <serve/replica_queue.hpp>
 #include <serve/replicated.hpp>
 #include <sureleap/sureleap.hpp>
+#include <sureleap/testing/enumerator.hpp>
 
 #include "support/catch.hpp"
 #include "support/dice.hpp"
@@ -220,6 +222,69 @@ TEST_CASE("A text that goes on with another seed, another position or other limi
     CHECK(seeds > 100);
     CHECK(positions > 100);
     CHECK(limits > 10);
+}
+
+TEST_CASE("Under rules that sample a text that goes on elsewhere keeps the target's law: exact") {
+    constexpr std::size_t small = 3, length = 3;
+    support::hash_language const language{.sharpness = 1.5};
+    tokens const prompt{0};
+    auto const law_of = [&](auto const& rule, bool loses_a_round) {
+        std::map<tokens, double> law;
+        enumerator walk{enumerator::noise::keyed};
+        walk.for_each_path([&] {
+            auto const replica = [&](std::uint64_t own, std::size_t block, auto schedule) {
+                return decoder(support::hash_model<double>(small, language),
+                               autoregressive{support::hash_model<double>(small, {.own = own, .disagreement = 0.5}),
+                                              top1_confidence{},
+                                              {.block_size = block, .vocabulary = small}},
+                               std::move(schedule), rule, {.max_requests = 1, .seed = 1}, no_logits_hook{},
+                               walk.handle());
+            };
+            auto first = replica(2, 2, greedy_schedule{analytic_capacity{100.0, 6.0}});
+            auto const id = first.submit(prompt, {.seed = 5, .max_new_tokens = length});
+            first.step();
+            tokens text(first.generated(id).begin(), first.generated(id).end());
+            // The draws of a lost round are drawn again elsewhere, under the same keys.
+            if (loses_a_round) first.step();
+            if (text.size() < length) {
+                auto second = replica(7, 1, fixed_schedule{});
+                tokens all = prompt;
+                all.insert(all.end(), text.begin(), text.end());
+                auto const again = second.submit(all, {.seed = 5, .max_new_tokens = length - text.size()});
+                while (second.step()) {
+                }
+                text.insert(text.end(), second.generated(again).begin(), second.generated(again).end());
+            }
+            law[text] += walk.weight();
+        });
+        return law;
+    };
+    std::map<tokens, double> expected;
+    for (token_id code = 0; code < 27; ++code) {
+        tokens all = prompt;
+        double p = 1;
+        for (token_id const x : {code / 9, code / 3 % 3, code % 3}) {
+            std::array<double, small> logits{};
+            language(std::span<token_id const>(all), std::span<double>(logits));
+            double sum = 0;
+            for (double const logit : logits) sum += std::exp(logit);
+            p *= std::exp(logits[static_cast<std::size_t>(x)]) / sum;
+            all.push_back(x);
+        }
+        expected[tokens(all.begin() + 1, all.end())] = p;
+    }
+    auto const check = [&](auto const& rule) {
+        for (bool const loses_a_round : {false, true}) {
+            auto const law = law_of(rule, loses_a_round);
+            for (auto const& [text, p] : expected) {
+                INFO("text " << text[0] << text[1] << text[2] << ", loses a round: " << loses_a_round);
+                REQUIRE(law.contains(text));
+                CHECK(std::abs(law.at(text) - p) < 1e-12);
+            }
+        }
+    };
+    check(token_rejection<>{});
+    check(block_verification<>{});
 }
 
 TEST_CASE("Requests join the next replica, that with the least to do or the first of such, or the better of two") {
