@@ -234,13 +234,15 @@ TEST_CASE("sharded drafts: every head, and shortlists by slice", "[exact]") {
     with([&](vocabulary_view own) { return w.models.gated(own); }, -1);
     with([&](vocabulary_view own) { return w.models.rnn(own); }, -1);
     with([&](vocabulary_view own) { return shortlist_head{w.models.markov(own), 1}; }, -1);
-    // Rank 0 drafts token 1 alone.
+    // Rank 0 drafts token 1 alone, or none.
     token_id const one[]{1}, two[]{2, 3};
-    check(
-        w, block_verification<>{}, 0.0, slices,
-        [&](vocabulary_view own) {
-            vocabulary_view const list(own.to_target(0) == 0 ? std::span<token_id const>(one) : two, 4);
+    auto const drafts_of = [&](vocabulary_view of_rank_0) {
+        return [&w, of_rank_0, &two](vocabulary_view own) {
+            vocabulary_view const list = own.to_target(0) == 0 ? of_rank_0 : vocabulary_view(two, 4);
             return parallel{sliced_backbone<double>{&w.models, list}, some_confidence{}, options(w, list)};
-        },
-        -1);
+        };
+    };
+    check(w, block_verification<>{}, 0.0, slices, drafts_of(vocabulary_view(one, 4)), -1);
+    check(w, block_verification<>{}, 0.0, slices, drafts_of(vocabulary_view::slice(0, 0, 4)), -1);
+    check(w, recursive_rejection<>{}, 0.0, slices, drafts_of(vocabulary_view::slice(0, 0, 4)), -1);
 }

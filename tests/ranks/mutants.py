@@ -22,6 +22,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The likeliest to notice last: enumeration compiles faster.
 TESTS = ["property/exact_ranks.test.cpp", "unit/ranks/sharded_rows.test.cpp"]
+DRAFTS = ["property/exact_every_slice.test.cpp", "unit/ranks/sharded_drafter.test.cpp",
+          "unit/ranks/sharded_drafter_rounds.test.cpp"]
+TESTS_OF = {"sharded_drafter.hpp": DRAFTS, "drafted_parts.hpp": DRAFTS}
 
 # What is wrong, the header in ranks/, what stands there, what stands there instead.
 MISTAKES = [
@@ -52,6 +55,23 @@ MISTAKES = [
      "return a.top > b.top || (a.top == b.top && a.token > b.token);"),
     ("every rank keeps all equal logits", "cuts.hpp", "left -= row.own_equals;", ""),
     ("a list is taken for the whole row", "cuts.hpp", "if (i + 1 == most) end = std::max(end, top);", ""),
+    ("a draft's noise is keyed by its place in the slice", "drafted_parts.hpp",
+     "arrival_of(here.token, here.logit, draw.scale, draw.key)",
+     "arrival_of(here.token % 8, here.logit, draw.scale, draw.key)"),
+    ("a rank normalises q by its own slice", "sharded_drafter.hpp",
+     "std::size_t const rank = slices_.parts()[i].rank;", "std::size_t const rank = ranks_->rank();"),
+    ("a part's token is drawn by the number that draws the part", "drafted_parts.hpp",
+     "rng.categorical(key_in_part(key, index), inside)", "rng.categorical(key, inside)"),
+    ("a probability is that of the part", "sharded_drafter.hpp",
+     "detail::weight_beside(drawn.logit, row.top, draw.scale) / row.sum", "drawn.sum.sum / row.sum"),
+    ("equal drafts go to the last part", "drafted_parts.hpp", "if (here.logit > best.logit) best = here;",
+     "if (here.logit >= best.logit) best = here;"),
+    ("drafts of other ranks are not compared", "sharded_drafter.hpp",
+     "if (theirs.checksum != mine.checksum) return status::ranks_differ;", ""),
+    ("a backbone's shape is its own rank's affair", "sharded_drafter.hpp",
+     "if (theirs.failed != 0) how = status::invalid_draft;", ""),
+    ("the head's state is not begun", "sharded_drafter.hpp", "parts_.begin(memory.parts, r, memory.parts.states[r]);",
+     ""),
 ]
 
 
@@ -74,7 +94,7 @@ def noticed(mistake, options, folder):
     if count != 1:
         return f"{name}: ranks/{header} has {count} places with {right!r}, expected one"
     path.write_text(text)
-    for test in TESTS:
+    for test in TESTS_OF.get(header, TESTS):
         program = include.parent / "test"
         built = run([options.compiler, "-std=c++20", "-O1", "-w", "-I", include, "-I", ROOT / "tests",
                      "-DSURELEAP_TEST_QUICK=1", ROOT / "tests" / test, options.main, "-o", program, "-pthread"], 600)

@@ -4,12 +4,13 @@
 //
 //   random      random calls of all rules, storage types, kinds of q, edits and truncations, over random slices: what
 //               one rank with whole rows emits
-//   decodes     decoders whose target has slices: what a decoder with a whole target emits
+//   decodes     decoders whose target has slices, and those whose drafter has them too: what one rank emits
 //   soak        the same with requests that join, leave and are cancelled at any time: nothing is lost
 //   killed      rank 1 ends in the middle of a verification
+//   drafting    rank 1 ends while the first drafts are drawn
 //   stopped     rank 1 is stopped there for longer than others wait
 //
-// Of the last two the others are told in time that a rank is lost, with nothing emitted; rank 0 says so.
+// Of the last three the others are told in time that a rank is lost, with nothing emitted; rank 0 says so.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -29,6 +30,7 @@
 #include <sureleap/ranks/gather.hpp>
 #include <sureleap/ranks/one_rank.hpp>
 #include <sureleap/ranks/rank_consensus.hpp>
+#include <sureleap/ranks/sharded_drafter.hpp>
 #include <sureleap/ranks/sharded_rows.hpp>
 #include <sureleap/schedule/agreed.hpp>
 #include <sureleap/schedule/top_k.hpp>
@@ -39,6 +41,7 @@
 #include "support/dice.hpp"
 #include "support/engine_scene.hpp"
 #include "support/sliced_calls.hpp"
+#include "support/sliced_world.hpp"
 #include "support/small_world.hpp"
 
 using namespace sureleap;
@@ -98,21 +101,6 @@ void random_calls(mpi_ranks& ranks, std::size_t rounds) {
 
 // ---- decoders --------------------------------------------------------------------------------------------------
 
-/// A target of which this rank scores its own columns alone.
-template <class Target, class Ranks>
-struct sliced_target {
-    Target whole;
-    row_shards<double, Ranks>* shards;
-
-    [[nodiscard]] sharded_rows<double, Ranks, double, no_logits_hook> score(verify_batch const& batch) {
-        auto const rows = whole.score(batch);
-        std::size_t const rank = shards->rank();
-        std::size_t const first = shards->slices().first(rank);
-        logits_rows<double> own{};
-        own.values = {rows.values.data + first, rows.values.rows, shards->slices().size(rank), rows.values.cols};
-        return shards->of(own);
-    }
-};
 constexpr std::size_t places = 4;
 small_world::world const a_world{12, 11, 3};
 
@@ -121,15 +109,37 @@ struct capacity {
         return 1.0 / (1.0 + 0.01 * static_cast<double>((batch + 3) / 4 * 4));
     }
 };
+sliced_world<double> const own_models(12, a_world.vocabulary, a_world.block_size);
+
+/// The drafter of a rank that has all columns, or its own.
+struct whole_drafts {
+    template <class Ranks>
+    [[nodiscard]] auto operator()(Ranks&, vocabulary_slices const&) const {
+        return small_world::semi_of(a_world);
+    }
+};
+struct sliced_drafts {
+    template <class Ranks>
+    [[nodiscard]] auto operator()(Ranks& ranks, vocabulary_slices const& slices) const {
+        auto const own = slices.tokens(ranks.rank());
+        return sharded_drafter{
+            semi_autoregressive{sliced_backbone<double>{&own_models, own}, own_models.gated(own), hidden_confidence{},
+                                drafter_options{.block_size = a_world.block_size,
+                                                .vocabulary = a_world.vocabulary,
+                                                .hidden_size = own_models.hidden_size,
+                                                .slice = own}},
+            ranks, slices};
+    }
+};
 /// of(decoder) with a decoder whose target has slices on these ranks.
-template <class Rule, class Ranks, class Of>
+template <class Rule, class Drafts = whole_drafts, class Ranks, class Of>
 void with_decoder(Ranks& ranks, Of const& of) {
     auto const slices = vocabulary_slices::even(a_world.vocabulary, ranks.size(), 2);
     row_shards<double, Ranks> shards{ranks, slices, {.max_requests = places, .block_size = a_world.block_size}};
     auto whole = small_world::target_of(a_world);
-    sliced_target<decltype(whole), Ranks> target{whole, &shards};
+    sliced_target<double, decltype(whole), Ranks> target{whole, &shards};
     decoder dec{target,
-                small_world::semi_of(a_world),
+                Drafts{}(ranks, slices),
                 agreed{top_k_schedule{capacity{}}, rank_consensus{ranks, {.max_requests = places}}},
                 Rule{},
                 {.max_requests = places}};
@@ -161,7 +171,7 @@ void submit_some(auto& dec, std::size_t count) {
                    {.temperature = r % 3 == 2 ? 0.0 : 0.9, .seed = 100 + r, .max_new_tokens = 60});
     }
 }
-template <class Rule>
+template <class Rule, class Drafts = whole_drafts>
 void check_decoder(mpi_ranks& ranks) {
     texts together, alone;
     auto const decode = [](texts& into) {
@@ -170,9 +180,9 @@ void check_decoder(mpi_ranks& ranks) {
             while (dec.step()) take_events(dec, into);
         };
     };
-    with_decoder<Rule>(ranks, decode(together));
+    with_decoder<Rule, Drafts>(ranks, decode(together));
     one_rank self;
-    with_decoder<Rule>(self, decode(alone));
+    with_decoder<Rule, Drafts>(self, decode(alone));
     expect(together.tokens == alone.tokens, "other texts than one rank decodes");
     std::size_t count = 0;
     for (auto const& [id, text] : together.tokens) count += text.size();
@@ -180,9 +190,9 @@ void check_decoder(mpi_ranks& ranks) {
 }
 
 /// Requests join, leave and are cancelled; nothing is lost, and all ranks have the same texts.
-template <class Rule>
+template <class Rule, class Drafts>
 void soak(mpi_ranks& ranks, std::size_t rounds) {
-    with_decoder<Rule>(ranks, [&](auto& dec) {
+    with_decoder<Rule, Drafts>(ranks, [&](auto& dec) {
         dice roll(17);
         texts all;
         std::map<request_id, std::size_t> wanted;
@@ -249,16 +259,16 @@ struct faulty_ranks {
         return ranks.gather(own, all);
     }
 };
-template <class Fault>
-void loses_a_rank(mpi_ranks& ranks, Fault const& fault) {
+template <class Drafts, class Fault>
+void loses_a_rank(mpi_ranks& ranks, std::size_t nth, Fault const& fault) {
     auto const at_fault = [&] {
         if (ranks.rank() == 1) fault();
     };
-    faulty_ranks<decltype(at_fault)> some{ranks, 41, at_fault};
+    faulty_ranks<decltype(at_fault)> some{ranks, nth, at_fault};
     texts all;
     std::chrono::steady_clock::time_point begun;
     std::size_t before = 0;
-    with_decoder<token_rejection<>>(some, [&](auto& dec) {
+    with_decoder<token_rejection<>, Drafts>(some, [&](auto& dec) {
         submit_some(dec, 9);
         for (bool goes_on = true; goes_on && all.ended == status::ok;) {
             begun = std::chrono::steady_clock::now();
@@ -281,7 +291,7 @@ int main(int argc, char** argv) {
     std::string_view const mode = argc > 1 ? argv[1] : "";
     std::size_t const rounds = argc > 2 ? std::stoul(argv[2]) : 100;
     {
-        bool const loses = mode == "killed" || mode == "stopped";
+        bool const loses = mode == "killed" || mode == "stopped" || mode == "drafting";
         mpi_ranks ranks{MPI_COMM_WORLD, {.most_bytes = 1 << 20, .seconds = loses ? 4.0 : 50.0}};
         if (mode == "random") {
             random_calls(ranks, rounds);
@@ -290,13 +300,18 @@ int main(int argc, char** argv) {
             check_decoder<block_verification<>>(ranks);
             check_decoder<target_match<>>(ranks);
             check_decoder<keyed_coupling>(ranks);
+            check_decoder<token_rejection<>, sliced_drafts>(ranks);
+            check_decoder<block_verification<>, sliced_drafts>(ranks);
+            check_decoder<keyed_coupling, sliced_drafts>(ranks);
         } else if (mode == "soak") {
-            soak<token_rejection<>>(ranks, rounds / 2);
-            soak<block_verification<>>(ranks, rounds - rounds / 2);
+            soak<token_rejection<>, whole_drafts>(ranks, rounds / 2);
+            soak<block_verification<>, sliced_drafts>(ranks, rounds - rounds / 2);
         } else if (mode == "killed") {
-            loses_a_rank(ranks, [] { _exit(0); });
+            loses_a_rank<whole_drafts>(ranks, 41, [] { _exit(0); });
+        } else if (mode == "drafting") {  // behind the meeting and the limits
+            loses_a_rank<sliced_drafts>(ranks, 4, [] { _exit(0); });
         } else if (mode == "stopped") {
-            loses_a_rank(ranks, support::be_stopped);
+            loses_a_rank<whole_drafts>(ranks, 41, support::be_stopped);
         } else {
             std::fprintf(stderr, "ranks.rounds: unknown mode \"%s\"\n", argc > 1 ? argv[1] : "");
             MPI_Abort(MPI_COMM_WORLD, 2);

@@ -16,11 +16,9 @@
 // and the winner of a race are those of the whole row.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -33,45 +31,19 @@
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/options.hpp>
+#include <sureleap/ranks/drafted_parts.hpp>
 #include <sureleap/ranks/message.hpp>
 #include <sureleap/ranks/part_sums.hpp>
 #include <sureleap/ranks/rank_consensus.hpp>
-#include <sureleap/ranks/sharded_source.hpp>
 #include <sureleap/ranks/slice_row.hpp>
 #include <sureleap/ranks/vocabulary_slices.hpp>
 #include <sureleap/sampling/distribution.hpp>
-#include <sureleap/sampling/draw_key.hpp>
-#include <sureleap/sampling/random.hpp>
+#include <sureleap/sampling/vocabulary_map.hpp>
 #include <sureleap/schedule/planning.hpp>
 #include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 namespace detail {
-
-/// What a rank says of a part of q: its sum, and who is drawn if the part is.
-template <class Real>
-struct drafted_part {
-    static constexpr std::size_t bytes = 3 * sizeof(Real) + sizeof(token_id);
-
-    part_sum<Real> sum{};
-    token_id token = no_token;
-    Real logit = -std::numeric_limits<Real>::infinity();
-
-    void put(byte_writer& out) const noexcept {
-        out.put(sum.top);
-        out.put(static_cast<Real>(sum.sum));
-        out.put(token);
-        out.put(logit);
-    }
-    [[nodiscard]] static drafted_part take(byte_reader in) noexcept {
-        drafted_part part;
-        part.sum.top = in.template take<Real>();
-        part.sum.sum = static_cast<double>(in.template take<Real>());
-        part.token = in.template take<token_id>();
-        part.logit = in.template take<Real>();
-        return part;
-    }
-};
 
 /// What all ranks know of q before its token is drawn: what a confidence that reads q may ask (top1_confidence).
 struct shared_draft_law {
@@ -221,12 +193,6 @@ private:
         std::uint64_t checksum = 0;  // of what must be the same
         std::uint64_t failed = 0;    // the rank's backbone gave other shapes
     };
-    /// How the token of a position is drawn.
-    struct draw_of_position {
-        draw_key key;
-        value_type scale;
-        bool takes_mode;
-    };
 
     [[nodiscard]] bool drafts(block_type const& block, std::size_t r, std::size_t k) const noexcept {
         return block.drafts(r, k) && parts_.can_follow(block.requests()[r].anchor);
@@ -245,59 +211,20 @@ private:
         if constexpr (parts_type::rows_type::is_shared) parts_.make(memory.parts, block);
     }
 
-    template <class DraftRule>
-    [[nodiscard]] static draw_of_position draw_of(DraftRule, block_type const& block, std::size_t r, std::size_t k,
-                                                  distribution<value_type> const& q) noexcept {
-        request_view const& request = block.requests()[r];
-        bool const greedy = !std::isfinite(q.scale());
-        return {is_raced<DraftRule> ? noise_key(request, k) : block_key(request, k, purpose::draft),
-                greedy ? value_type(1) : q.scale(), greedy || DraftRule::is_deterministic};
-    }
-    template <class DraftRule>
-    static constexpr bool is_raced = std::is_same_v<DraftRule, coupled_draft>;
-
     /// What this rank has to say of request r.
     template <class DraftRule, class Rng>
-    void say(forward_type const& forward, DraftRule rule, block_type const& block, memory_type const& memory,
-             std::size_t r, std::size_t k, Rng& rng) const {
+    void say(forward_type const& forward, DraftRule, block_type const& block, memory_type const& memory, std::size_t r,
+             std::size_t k, Rng& rng) const {
         double const temperature = block.requests()[r].settings->draft_transform().temperature;
         auto const& q = memory.laws[r] =
             parts_.slice(forward, memory.parts, parts_.next(block, memory.parts, r, k), temperature, block.mask(r));
         if (q.is_without_row()) return;  // all ranks know the token
-        draw_of_position const draw = draw_of(rule, block, r, k, q);
+        auto const draw = detail::draw_of<DraftRule>(block.requests()[r], k, q);
         detail::slice_row<value_type> const row{q.logits(), q.over(), draw.scale, q.functions()};
+        bool const to_top = has_confidence && !parts_type::reads_hidden;
         detail::byte_writer out{memory.own.data() + place(r)};
-        double earliest = std::numeric_limits<double>::infinity();
-        std::size_t i = slices_.first_part(ranks_->rank());
-        for (vocabulary_part const& part : slices_.parts_of(ranks_->rank())) {
-            part_type said{.sum = row.sum(part, has_confidence && !parts_type::reads_hidden)};
-            if (draw.takes_mode) {
-                said.token = row.mode(part).token;
-            } else if constexpr (is_raced<DraftRule>) {
-                static_assert(std::is_same_v<std::remove_const_t<Rng>, philox_randomness>,
-                              "sharded_drafter: over ranks every rank runs the race of its own tokens, by the "
-                              "exponentials of philox_randomness; use it, or a rule that does not race");
-                auto const first = row.race(part, draw.key, earliest);
-                if (first.time < earliest) earliest = first.time;
-                said.token = first.token;
-            } else if (said.sum.sum > 0.0) {
-                said.token = draw_in_part(row, part, i, said.sum, draw.key, rng);
-            }
-            if (said.token != no_token) said.logit = row.logit(said.token);
-            said.put(out);
-            ++i;
-        }
-    }
-    template <class Rng>
-    [[nodiscard]] static token_id draw_in_part(detail::slice_row<value_type> row, vocabulary_part const& part,
-                                               std::size_t index, detail::part_sum<value_type> const& sum,
-                                               draw_key const& key, Rng& rng) {
-        row.shift_by(sum.top);
-        detail::left_in_slice<value_type, value_type> const weights{.p = row};
-        auto const evaluate = [&](std::size_t v, std::span<double> out) { weights.evaluate(v, out); };
-        detail::weights_in_part const inside{part, evaluate, sum.sum};
-        token_id const x = rng.categorical(detail::key_in_part(key, index), inside);
-        return x == no_token ? no_token : static_cast<token_id>(part.first) + x;
+        std::size_t const rank = ranks_->rank();
+        detail::say_parts<DraftRule>(row, draw, slices_.parts_of(rank), slices_.first_part(rank), to_top, out, rng);
     }
 
     /// Where what is said of request r begins.
@@ -310,7 +237,9 @@ private:
         all.put(detail::mixed(block.requests()));
         all.put(std::uint64_t{k} << 8 | static_cast<std::uint64_t>(drawn_by_v<DraftRule>));
         for (std::size_t r = 0; r < requests; ++r) {
-            all.put(block.requests()[r].settings->draft_transform().temperature);
+            request_view const& request = block.requests()[r];
+            all.put(request.settings->draft_transform().temperature);
+            all.put(std::uint64_t{request.draft_cap(block_size())} << 32 | request.draft_floor);
             for (token_id const x : block.tokens(r)) all.put(std::uint64_t{static_cast<std::uint32_t>(x)});
         }
         header const mine{all.value(), has_rows ? 0u : 1u};
@@ -333,7 +262,7 @@ private:
     void take(forward_type const& forward, DraftRule rule, block_type& block, memory_type const& memory, std::size_t r,
               std::size_t k, Rng& rng) const {
         auto const& q = memory.laws[r];
-        draw_of_position const draw = draw_of(rule, block, r, k, q);
+        auto const draw = detail::draw_of<DraftRule>(block.requests()[r], k, q);
         std::size_t const size = most_bytes(slices_, block.requests().size());
         auto const part = [&](std::size_t i) {
             std::size_t const rank = slices_.parts()[i].rank;
@@ -348,7 +277,7 @@ private:
         double const confidence =
             parts_.confidence_behind(forward, memory.parts, parts_.next(block, memory.parts, r, k), law);
         part_type drawn{.token = forced ? q.mode() : no_token};
-        if (row.sum > 0.0) drawn = choose(rule, draw, memory.sums, part, rng);
+        if (row.sum > 0.0) drawn = detail::draw_part<DraftRule>(draw, memory.sums, part, rng);
         if (forced || draw.takes_mode) {
             auto const one = distribution<value_type>::one_hot(slices_.vocabulary(), drawn.token);
             block.take_drawn(r, rule, drawn.token, one, 1.0, confidence);
@@ -356,28 +285,6 @@ private:
             double const probability = detail::weight_beside(drawn.logit, row.top, draw.scale) / row.sum;
             block.take_drawn(r, rule, drawn.token, q, probability, confidence);
         }
-    }
-    template <class DraftRule, class Part, class Rng>
-    [[nodiscard]] static part_type choose(DraftRule, draw_of_position const& draw, std::span<double const> sums,
-                                          Part const& part, Rng& rng) {
-        if (!draw.takes_mode && !is_raced<DraftRule>) {
-            token_id const i = rng.categorical(draw.key, detail::part_masses{sums});
-            return i == no_token ? part_type{} : part(static_cast<std::size_t>(i));
-        }
-        part_type best{};
-        double earliest = std::numeric_limits<double>::infinity();
-        for (std::size_t i = 0; i < sums.size(); ++i) {
-            part_type const here = part(i);
-            if (here.token == no_token) continue;
-            if (draw.takes_mode) {
-                if (here.logit > best.logit) best = here;  // of equals the one in the first part
-                continue;
-            }
-            double const time = detail::arrival_of(here.token, here.logit, draw.scale, draw.key);
-            if (time < earliest) best = here;
-            earliest = std::min(earliest, time);
-        }
-        return best;
     }
 
     Drafter parts_;

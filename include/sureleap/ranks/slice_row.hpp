@@ -184,7 +184,7 @@ public:
     [[nodiscard]] real shift() const noexcept { return row_.shift(); }
     /// The weights of tokens first, first + 1 ... of the rank's slice.
     void evaluate(std::size_t first, std::span<real> out) const noexcept {
-        if (is_slice())
+        if (is_slice() && !logits().empty())
             return row_.weights(static_cast<std::size_t>(over_.to_draft(static_cast<token_id>(first))), out);
         std::fill(out.begin(), out.end(), real(0));
         auto const list = over_.list();

@@ -304,6 +304,16 @@ TEST_CASE("no head adds nothing", "[head]") {
     CHECK(head.vocabulary() == 0);
 }
 
+TEST_CASE("a head of no output tokens has a state all the same", "[head]") {
+    std::vector<float> const w1{1, 2, 3, 4};
+    sureleap::markov_head const head{matrix_view<float>{w1.data(), 2, 2}, matrix_view<float>{nullptr, 0, 2}};
+    CHECK(head.vocabulary() == 0);
+    CHECK(head.previous_vocabulary() == 2);
+    std::vector<float> state(2);
+    head.add_bias(state, {}, 1, {});
+    CHECK(state == std::vector<float>{3, 4});
+}
+
 #if SURELEAP_EXCEPTIONS
 TEST_CASE("wrong shapes are refused with the tensor and the expectation", "[head][error]") {
     weights<float> const w(5);
