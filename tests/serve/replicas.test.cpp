@@ -138,11 +138,14 @@ eventful through_deaths(Rule const& rule, std::vector<job> const& jobs, joining 
             CHECK(queue.lives(queue.submit(jobs[submitted].prompt, jobs[submitted].settings)));
             ++submitted;
         } else if (queue.lives(r) && living > 1 && roll.chance(0.05)) {
+            std::vector<std::uint64_t> back;
             queue.lose(r, [&](std::uint64_t n, std::span<token_id const> from, std::size_t elsewhere) {
+                back.push_back(n);
                 CHECK(elsewhere != r);
                 CHECK(from.size() == jobs[n].prompt.size() + out.texts[n].size());
                 if (!out.texts[n].empty()) out.went_on.insert(n);
             });
+            CHECK(std::is_sorted(back.begin(), back.end()));  // in the order of submission
             --living;
         } else if (queue.lives(r) && !queue.in_round(r)) {
             queue.step(r);
