@@ -300,7 +300,12 @@ private:
 
     runtime() { machine::the(); }  // which must outlive this
     ~runtime() {
-        for (auto const& [start, each] : allocations_) check_guards(start, each.bytes);
+        // What nobody freed ends with the program, as on a device.
+        for (auto const& [start, each] : allocations_) {
+            check_guards(start, each.bytes);
+            std::free(each.memory);
+        }
+        for (void* const memory : host_memory_) std::free(memory);
         if (!report_.empty()) {
             std::fprintf(stderr, "emulator: a kernel failed and nobody asked: %s\n", report_.c_str());
             std::fflush(nullptr);
