@@ -83,6 +83,7 @@ struct sliced_backbone {
     using real = sureleap::compute_t<T>;
     sliced_world<T> const* w;
     sureleap::vocabulary_view own;
+    bool is_coarse = false;  // some logits are equal
     std::vector<T> logits{}, hidden{};
 
     [[nodiscard]] sureleap::block_forward<T> forward(std::span<sureleap::request_view const> requests) {
@@ -91,7 +92,8 @@ struct sliced_backbone {
             for (std::size_t k = 0; k < w->block_size; ++k) {
                 for (std::size_t i = 0; i < own.draft_size(); ++i) {
                     auto const v = static_cast<std::size_t>(own.to_target(static_cast<sureleap::token_id>(i)));
-                    logits.push_back(T(static_cast<real>(w->base(r.anchor, r.position, k, v))));
+                    double const l = w->base(r.anchor, r.position, k, v);
+                    logits.push_back(T(static_cast<real>(is_coarse ? std::round(4.0 * l) / 4.0 : l)));
                 }
                 for (std::size_t i = 0; i < w->hidden_size; ++i) {
                     hidden.push_back(T(static_cast<real>(w->base(r.anchor, r.position + 1, k, i))));

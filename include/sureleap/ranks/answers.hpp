@@ -377,7 +377,7 @@ private:
         auto const find = [&](auto const& weights, double mass) {
             auto const evaluate = [&](std::size_t v, std::span<double> out) { weights.evaluate(v, out); };
             if (!std::isnan(q.within)) return find_in_part<target_real>(part, q.within, mass, evaluate);
-            weights_in_part const inside{part, evaluate, mass};
+            weights_in_part const inside{part, evaluate};
             token_id const i = rng.categorical(key_in_part(q.key), inside);
             return i == no_token ? no_token : static_cast<token_id>(part.first) + i;
         };

@@ -68,15 +68,32 @@ template <class DraftRule, class Q>
             greedy ? Q(1) : q.scale(), greedy || DraftRule::is_deterministic};
 }
 
-/// The token of a part by its weights, whose sum is known. `index`: of the part among all.
+/// The weights of a part, which add up to `mass`.
+template <class Q>
+struct weights_of_part {
+    slice_row<Q> const& row;
+    vocabulary_part const& part;
+    double mass;
+
+    [[nodiscard]] std::size_t size() const noexcept { return part.count; }
+    [[nodiscard]] double operator[](token_id i) const noexcept {
+        Q weight = 0;
+        row.evaluate(part.first + static_cast<std::size_t>(i), std::span(&weight, 1));
+        return row.unit() * static_cast<double>(weight);
+    }
+    [[nodiscard]] double total() const noexcept { return mass; }
+    [[nodiscard]] token_id quantile(double u) const noexcept {
+        token_id const x = row.find(part, u, mass);
+        return x == no_token ? no_token : x - static_cast<token_id>(part.first);
+    }
+};
+
+/// The token of a part by its weights. `index`: of the part among all.
 template <class Q, class Rng>
 [[nodiscard]] token_id draw_in_part(slice_row<Q> row, vocabulary_part const& part, std::size_t index,
                                     part_sum<Q> const& sum, draw_key const& key, Rng& rng) {
     row.shift_by(sum.top);
-    left_in_slice<Q, Q> const weights{.p = row};
-    auto const evaluate = [&](std::size_t v, std::span<double> out) { weights.evaluate(v, out); };
-    weights_in_part const inside{part, evaluate, sum.sum};
-    token_id const x = rng.categorical(key_in_part(key, index), inside);
+    token_id const x = rng.categorical(key_in_part(key, index), weights_of_part<Q>{row, part, sum.sum});
     return x == no_token ? no_token : static_cast<token_id>(part.first) + x;
 }
 

@@ -59,13 +59,12 @@ private:
     return inside;
 }
 
-/// The weights of a part's tokens, for a source that draws by them: evaluate(v, out) writes those of tokens v, v + 1
-/// ..., and they add up to `mass`.
+/// The weights of a part's tokens, for a source that draws by them.
 template <class Evaluate>
 class weights_in_part {
 public:
-    weights_in_part(vocabulary_part const& part, Evaluate const& evaluate, double mass) noexcept
-        : part_(part), evaluate_(evaluate), mass_(mass) {}
+    weights_in_part(vocabulary_part const& part, Evaluate const& evaluate) noexcept
+        : part_(part), evaluate_(evaluate) {}
     [[nodiscard]] std::size_t size() const noexcept { return part_.count; }
     [[nodiscard]] double operator[](token_id i) const noexcept {
         double weight = 0.0;
@@ -77,15 +76,10 @@ public:
         for (std::size_t i = 0; i < size(); ++i) sum += (*this)[static_cast<token_id>(i)];
         return sum;
     }
-    [[nodiscard]] token_id quantile(double u) const noexcept {
-        token_id const v = find_in_part<float>(part_, u, mass_, evaluate_);
-        return v == no_token ? no_token : v - static_cast<token_id>(part_.first);
-    }
 
 private:
     vocabulary_part const& part_;
     Evaluate const& evaluate_;
-    double mass_;
 };
 
 }  // namespace detail

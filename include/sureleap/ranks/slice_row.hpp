@@ -49,6 +49,11 @@ struct race_winner {
     token_id token = no_token;
 };
 
+/// Part of a sum by which one in Real may be too small: what is drawn by it is drawn by so much more, and what is left
+/// over is spread over all weights.
+template <class Real>
+inline constexpr double room_of_sum = std::is_same_v<Real, double> ? 0x1p-40 : 0x1p-19;
+
 /// A rank's logits of one row, those of a slice or of an ascending list of its tokens. A view.
 template <class T>
 class slice_row {
@@ -192,6 +197,18 @@ public:
         for (; at != list.end() && static_cast<std::size_t>(*at) - first < out.size(); ++at) {
             out[static_cast<std::size_t>(*at) - first] = row_.weight(static_cast<std::size_t>(at - list.begin()));
         }
+    }
+    /// find_in_part of a row alone. O(part), and a pass of a kernel mostly.
+    [[nodiscard]] token_id find(vocabulary_part const& part, double within, double mass) const noexcept {
+        auto const here = entries(part);
+        auto const first = static_cast<std::size_t>(here.data() - logits().data());
+        double const claimed = mass * (1.0 + room_of_sum<real>) / unit();
+        std::size_t i = functions().reach(here.data(), here.size(), shift(), scale(), within * claimed);
+        if (i == here.size()) {
+            i = find_leftover<real>({0, 0.0}, here.size(), claimed, within * claimed, here.size(),
+                                    [&](std::size_t at, std::span<real> out) { row_.weights(first + at, out); });
+        }
+        return i < here.size() ? token(first + i) : no_token;
     }
     /// The logits of a part's tokens, all of them.
     [[nodiscard]] std::span<T const> entries(vocabulary_part const& part) const noexcept {
@@ -369,10 +386,8 @@ struct left_in_slice {
 template <class Real, class Evaluate>
 [[nodiscard]] token_id find_in_part(vocabulary_part const& part, double within, double mass,
                                     Evaluate const& evaluate) noexcept {
-    // What was said rests on sums in Real, and weights here on exponents that are rounded otherwise.
-    constexpr double room = std::is_same_v<Real, double> ? 0x1p-40 : 0x1p-19;
     std::size_t const i =
-        find_share_of<double>(part.count, within, mass * (1.0 + room),
+        find_share_of<double>(part.count, within, mass * (1.0 + room_of_sum<Real>),
                               [&](std::size_t first, std::span<double> out) { evaluate(part.first + first, out); });
     return i < part.count ? static_cast<token_id>(part.first + i) : no_token;
 }
