@@ -45,7 +45,7 @@ def gathered(ranks, alpha, bandwidth, compute):
 
 
 def main():
-    counts = [1, 2, 4, 8, 16, 32]
+    counts = [1, 2, 4, 8, 16, 32, 64]
     print("| ms: slices; gathered | " + " | ".join(f"P = {p}" for p in counts) + " |")
     print("|---" * (len(counts) + 1) + "|")
     for name, (alpha, bandwidth, compute) in LINKS.items():
