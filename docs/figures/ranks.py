@@ -15,7 +15,7 @@ PARTS = math.ceil(V / PART)
 EXCHANGES = 3
 
 # Seconds of token rejection: over slices on one rank, and of whole rows, which stops at rejections.
-HOST = (14.7e-3, 6.6e-3)
+HOST = (33.5e-3, 19.2e-3)
 ROW_BYTES = P_ROWS * V * 2 + Q_ROWS * V * 4
 DEVICE = (ROW_BYTES / 4.3e12, ROW_BYTES / 4.3e12)
 
