@@ -6,6 +6,7 @@
 //   agrees      decoders of all ranks emit the same
 //   differs     one with another seed: an error on all ranks
 //   model       one with another model: an error on all ranks, when they meet
+//   version     one with another version of the library (other_version.cpp): the same
 //   late        one that comes after the time that others wait
 //   killed      one that ends in the middle of a round
 //   stopped     one that is stopped for longer than others wait
@@ -121,14 +122,16 @@ void differs(mpi_ranks& ranks) {
     expect(tokens.empty(), "tokens were emitted");
 }
 
-void model(mpi_ranks& ranks) {
+/// fingerprint: of rank 1, where that of others is 1.
+void refused(mpi_ranks& ranks, std::uint64_t fingerprint) {
     std::string text;
     try {
-        rank_consensus const consensus{ranks, {.fingerprint = ranks.rank() == 1 ? 2u : 1u}};
+        rank_consensus const consensus{ranks, {.fingerprint = ranks.rank() == 1 ? fingerprint : 1u}};
     } catch (error const& e) {
         text = e.what();
     }
-    expect(text.find("rank 1 has another version, fingerprint") != std::string::npos, "another model was not refused");
+    expect(text.find("rank 1 has another version, fingerprint") != std::string::npos,
+           "another model or version was not refused");
 }
 
 /// Rank 1 does `fault` in round 20; the others wait for four seconds.
@@ -168,7 +171,9 @@ int main(int argc, char** argv) {
         } else if (mode == "differs") {
             differs(ranks);
         } else if (mode == "model") {
-            model(ranks);
+            refused(ranks, 2);
+        } else if (mode == "version") {
+            refused(ranks, 1);
         } else if (mode == "late") {
             loses_a_rank(ranks, [] { std::this_thread::sleep_for(std::chrono::seconds(8)); });
         } else if (mode == "killed") {

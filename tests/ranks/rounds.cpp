@@ -9,8 +9,10 @@
 //   killed      rank 1 ends in the middle of a verification
 //   drafting    rank 1 ends while the first drafts are drawn
 //   stopped     rank 1 is stopped there for longer than others wait
+//   nan         rank 1 has a NaN in a row: its request ends on all ranks, with nothing emitted, and others go on
 //
-// Of the last three the others are told in time that a rank is lost, with nothing emitted; rank 0 says so.
+// Where rank 1 is lost the others are told in time, with nothing emitted; rank 0 says so. Each of them goes on alone from
+// what was emitted, and has the texts of a run in which nobody was lost.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -165,28 +168,38 @@ void take_events(Decoder& dec, texts& all) {
         text.insert(text.end(), event.tokens.begin(), event.tokens.end());
     }
 }
+constexpr std::size_t length = 60;
+/// Request r from what was emitted before; as request r + 1 of a new decoder, if all are submitted.
+void submit(auto& dec, std::uint64_t r, std::span<token_id const> before = {}) {
+    std::vector<token_id> prompt{static_cast<token_id>(r % a_world.vocabulary)};
+    prompt.insert(prompt.end(), before.begin(), before.end());
+    dec.submit(prompt,
+               {.temperature = r % 3 == 2 ? 0.0 : 0.9, .seed = 100 + r, .max_new_tokens = length - before.size()});
+}
 void submit_some(auto& dec, std::size_t count) {
-    for (std::uint64_t r = 0; r < count; ++r) {
-        dec.submit(std::vector<token_id>{static_cast<token_id>(r % a_world.vocabulary)},
-                   {.temperature = r % 3 == 2 ? 0.0 : 0.9, .seed = 100 + r, .max_new_tokens = 60});
-    }
+    for (std::uint64_t r = 0; r < count; ++r) submit(dec, r);
+}
+template <class Rule, class Drafts>
+texts decode_alone(std::size_t count) {
+    one_rank self;
+    texts all;
+    with_decoder<Rule, Drafts>(self, [&](auto& dec) {
+        submit_some(dec, count);
+        while (dec.step()) take_events(dec, all);
+    });
+    return all;
 }
 template <class Rule, class Drafts = whole_drafts>
 void check_decoder(mpi_ranks& ranks) {
-    texts together, alone;
-    auto const decode = [](texts& into) {
-        return [&into](auto& dec) {
-            submit_some(dec, 9);
-            while (dec.step()) take_events(dec, into);
-        };
-    };
-    with_decoder<Rule, Drafts>(ranks, decode(together));
-    one_rank self;
-    with_decoder<Rule, Drafts>(self, decode(alone));
-    expect(together.tokens == alone.tokens, "other texts than one rank decodes");
+    texts together;
+    with_decoder<Rule, Drafts>(ranks, [&](auto& dec) {
+        submit_some(dec, 9);
+        while (dec.step()) take_events(dec, together);
+    });
+    expect(together.tokens == decode_alone<Rule, Drafts>(9).tokens, "other texts than one rank decodes");
     std::size_t count = 0;
     for (auto const& [id, text] : together.tokens) count += text.size();
-    expect(count == 9 * 60, "tokens are missing", count);
+    expect(count == 9 * length, "tokens are missing", count);
 }
 
 /// Requests join, leave and are cancelled; nothing is lost, and all ranks have the same texts.
@@ -268,7 +281,7 @@ void loses_a_rank(mpi_ranks& ranks, std::size_t nth, Fault const& fault) {
     texts all;
     std::chrono::steady_clock::time_point begun;
     std::size_t before = 0;
-    with_decoder<token_rejection<>, Drafts>(some, [&](auto& dec) {
+    with_decoder<keyed_coupling, Drafts>(some, [&](auto& dec) {
         submit_some(dec, 9);
         for (bool goes_on = true; goes_on && all.ended == status::ok;) {
             begun = std::chrono::steady_clock::now();
@@ -281,7 +294,73 @@ void loses_a_rank(mpi_ranks& ranks, std::size_t nth, Fault const& fault) {
     expect(all.ended == status::ranks_lost, "the ranks were not told that one is lost");
     expect(all.number() == before, "tokens were emitted in the round that lost a rank");
     expect(ranks.rank() == 1 || waited < 20.0, "the ranks were told too late");
+    one_rank self;
+    with_decoder<keyed_coupling, Drafts>(self, [&](auto& dec) {
+        std::map<request_id, request_id> of;  // request r has number r + 1, elsewhere another one
+        for (std::uint64_t r = 0; r < 9; ++r) {
+            auto const& emitted = all.tokens[r + 1];
+            if (emitted.size() == length) continue;
+            submit(dec, r, emitted);
+            of[of.size() + 1] = r + 1;
+        }
+        while (dec.step()) {
+            for (auto const& event : dec.events()) {
+                auto& text = all.tokens[of[event.request]];
+                text.insert(text.end(), event.tokens.begin(), event.tokens.end());
+            }
+        }
+    });
+    expect(all.tokens == decode_alone<keyed_coupling, Drafts>(9).tokens, "other texts than without a lost rank");
     support::end_without_rank_1(ranks);
+}
+
+// ---- a row that is none ----------------------------------------------------------------------------------------
+
+/// In round 3 the second request's first logit of rank 1 is NaN, on that rank.
+template <class Target>
+struct spoilt_target {
+    Target whole;
+    std::size_t token;
+    bool is_rank_1;
+    std::size_t round = 0;
+    std::vector<double> copy{};
+
+    [[nodiscard]] auto score(verify_batch const& batch) {
+        auto rows = whole.score(batch);
+        if (++round != 3 || !is_rank_1) return rows;
+        copy.assign(rows.values.data, rows.values.data + rows.values.rows * rows.values.cols);
+        copy[batch.first_row(1) * rows.values.cols + token] = std::numeric_limits<double>::quiet_NaN();
+        rows.values.data = copy.data();
+        return rows;
+    }
+};
+void has_a_bad_row(mpi_ranks& ranks) {
+    auto const slices = vocabulary_slices::even(a_world.vocabulary, ranks.size(), 2);
+    row_shards<double, mpi_ranks> shards{ranks, slices, {.max_requests = places, .block_size = a_world.block_size}};
+    auto whole = small_world::target_of(a_world);
+    using spoilt = spoilt_target<decltype(whole)>;
+    sliced_target<double, spoilt, mpi_ranks> target{spoilt{whole, slices.first(1), ranks.rank() == 1}, &shards};
+    decoder dec{target,
+                small_world::semi_of(a_world),
+                agreed{top_k_schedule{capacity{}}, rank_consensus{ranks, {.max_requests = places}}},
+                keyed_coupling{},
+                {.max_requests = places}};
+    submit_some(dec, places);
+    texts all;
+    std::map<request_id, status> ended;
+    while (dec.step()) {
+        take_events(dec, all);
+        for (auto const& event : dec.events()) {
+            if (event.outcome == status::ok) continue;
+            expect(event.tokens.empty(), "a request without a law emitted tokens");
+            ended[event.request] = event.outcome;
+        }
+    }
+    expect(ended.size() == 1 && ended.begin()->second == status::invalid_target, "another end than invalid_target");
+    auto expected = decode_alone<keyed_coupling, whole_drafts>(places).tokens;
+    auto& cut = expected[ended.begin()->first];
+    cut.resize(all.tokens[ended.begin()->first].size());
+    expect(!cut.empty() && all.tokens == expected, "other texts than those of requests that have laws");
 }
 
 }  // namespace
@@ -310,6 +389,8 @@ int main(int argc, char** argv) {
             loses_a_rank<whole_drafts>(ranks, 41, [] { _exit(0); });
         } else if (mode == "drafting") {  // behind the meeting and the limits
             loses_a_rank<sliced_drafts>(ranks, 4, [] { _exit(0); });
+        } else if (mode == "nan") {
+            has_a_bad_row(ranks);
         } else if (mode == "stopped") {
             loses_a_rank<whole_drafts>(ranks, 41, support::be_stopped);
         } else {

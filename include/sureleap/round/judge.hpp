@@ -225,6 +225,21 @@ void expect_accept(Rule const& rule, pass_stamp const& pass, Round& round) {
     expect_lent_drafts(round.at.lent_drafts, round.batch.requests(), "accept");
 }
 
+/// That no rank's slice of q is taken for a q that gives other tokens nothing.
+template <class Q>
+void expect_whole_laws(draft_block<Q> const& block, std::size_t requests) {
+    for (std::size_t r = 0; r < requests; ++r) {
+        auto const laws = block.laws(r);
+        for (std::size_t k = 0; k < laws.size(); ++k) {
+            vocabulary_view const& over = laws[k].over();
+            if (!over.is_slice() || over.draft_size() == over.target_size()) continue;
+            fail_with("accept: the q of draft ", k, " of request ", r, " is a slice of ", over.draft_size(),
+                      " tokens, and rows of p have all ", over.target_size(),
+                      "; expected rows of p in slices as well (row_shards::of), or a whole q");
+        }
+    }
+}
+
 /// The accept stage, of what fits.
 template <class Rule, class T, class Q, class Hook, class Rng>
 void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook, Rng& rng,
@@ -236,6 +251,7 @@ void accept_rows(Rule const& rule, logits_rows<T> const& rows, Hook const& hook,
     bool const given = rows.values.data != nullptr;
     if (given) expect_shape(rows, batch, vocabulary);
     std::size_t const requests = batch.requests().size();
+    if (round.parts.rule_is.access == q_access::row) expect_whole_laws(round.block, requests);
     if constexpr (concurrent_randomness<Rng>) {
         executor_ref const& executor = round.block.shape().executor;
         // About half of the rows are touched, mostly by bounds, which take half as long as a sum.

@@ -308,3 +308,28 @@ TEST_CASE("sharded drafts: what does not fit is refused", "[ranks]") {
     CHECK(says(error_text([&] { draw(drafter, drafter.forward(round.views), token_rejection<>{}, rng, memory); }),
                {"request 1 truncates its drafts", "top_k 3", "request_settings::draft"}));
 }
+
+TEMPLATE_TEST_CASE("sharded drafts: whole rows of p are refused where a rule reads q, which is a slice", "[ranks]",
+                   token_rejection<>, block_verification<>, keyed_coupling) {
+    thread_ranks threads{3, {.seconds = 30.0}};
+    std::vector<std::string> errors(3);
+    on_ranks(3, [&](std::size_t rank) {
+        auto ranks = threads.of(rank);
+        auto const own = three_slices.tokens(rank);
+        decoder dec{target_of(small_V),
+                    sharded_drafter{parallel{sliced_backbone<float>{&a_world, own},
+                                             drafter_options{.block_size = 3, .vocabulary = small_V, .slice = own}},
+                                    ranks, three_slices},
+                    fixed_schedule{},
+                    TestType{},
+                    {.max_requests = places}};
+        errors[rank] = error_text([&] { static_cast<void>(decode(dec)); });
+    });
+    bool const reads_q = !std::is_same_v<TestType, keyed_coupling>;
+    for (std::string const& text : errors) {
+        CHECK(text.empty() == !reads_q);
+        if (!reads_q) continue;
+        CHECK(says(text, {"accept: the q of draft 0 of request", "is a slice of 8 tokens", "rows of p have all 24",
+                          "row_shards::of"}));
+    }
+}
