@@ -20,4 +20,5 @@
 #include <sureleap/serving/request_gate.hpp>
 #include <sureleap/serving/speed_targets.hpp>
 #include <sureleap/serving/stop_texts.hpp>
+#include <sureleap/serving/text_store.hpp>
 #include <sureleap/serving/throughput_forecast.hpp>

@@ -98,6 +98,7 @@
 #include <sureleap/drafter/grow.hpp>
 #include <sureleap/drafter/listed_rows.hpp>
 #include <sureleap/drafter/lookup.hpp>
+#include <sureleap/drafter/ngram_index.hpp>
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
