@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT
 //
 // Texts that drafts may come from: an index of a corpus, saved and mapped, and texts of tenants that do not see each
-// other's. What is shown is what followed the last tokens of a context there.
+// other's. What is shown is what followed the last tokens of a context there, and how two tenants write a text that one
+// of them wrote before.
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <span>
 #include <vector>
 
 #include <sureleap/ext/ngram_file.hpp>
 #include <sureleap/serving/text_store.hpp>
+#include <sureleap/sureleap.hpp>
 
 using namespace sureleap;
 
@@ -22,6 +26,26 @@ void show(char const* where, ngram_view const& texts, std::vector<token_id> cons
         }
         std::printf("\n");
     }
+}
+
+// A request that writes what its tenant wrote before finds its drafts. The drafter behind knows nothing of this target.
+void write_again(text_store const& store, std::uint32_t tenant) {
+    auto const after = [](std::span<token_id const> context, std::span<float> logits, std::size_t by) {
+        for (float& l : logits) l = 0.0f;
+        logits[(static_cast<std::size_t>(context.back()) * 11 + by) % logits.size()] = 20.0f;
+    };
+    auto target = model_of<float>(50, [&](auto context, auto logits) { after(context, logits, 7); });
+    auto draft = model_of<float>(50, [&](auto context, auto logits) { after(context, logits, 8); });
+    with_lookup drafter{autoregressive{draft, {.block_size = 3, .vocabulary = 50}}, store};
+    decoder dec{target, drafter, fixed_schedule{}, target_match{}};
+    request_id const id = dec.submit(std::vector<token_id>{0, 7, 34},
+                                     {.temperature = 0.0, .seed = 1, .max_new_tokens = 12, .tenant = tenant});
+    std::size_t rounds = 0;
+    while (dec.step()) ++rounds;
+    match_acceptance const& seen = drafter.acceptance();
+    std::printf(
+        "tenant %u: %zu tokens in %zu rounds; found behind 5 tokens and accepted %.2f, where places agree %.2f\n",
+        tenant, dec.generated(id).size(), rounds, seen(5), seen(5, agreement::all_places));
 }
 
 int main() {
@@ -44,6 +68,11 @@ int main() {
         store.look(tenant,
                    [&](ngram_view const& texts) { show(tenant == 1 ? "tenant 1" : "tenant 2", texts, {0, 2, 3, 4}); });
     }
+    std::vector<token_id> text{0};
+    while (text.size() < 20) text.push_back((text.back() * 11 + 7) % 50);
+    store.add(1, text);
+    store.add(1, text);
+    for (std::uint32_t const tenant : {1u, 2u}) write_again(store, tenant);
 }
 
 // Prints:
@@ -51,3 +80,5 @@ int main() {
 // the corpus: 3 tokens stand before 5
 // tenant 1: 3 tokens stand before 6
 // tenant 2: nothing like it
+// tenant 1: 12 tokens in 3 rounds; found behind 5 tokens and accepted 0.80, where places agree 0.82
+// tenant 2: 12 tokens in 12 rounds; found behind 5 tokens and accepted 0.80, where places agree 0.80

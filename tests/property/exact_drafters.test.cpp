@@ -94,6 +94,43 @@ TEST_CASE("lookup joined with a model is exact, and what it learns of matches to
 }
 
 namespace {
+/// Texts beside the context, in which places go on differently.
+struct other_texts {
+    ngram_index index{64};
+
+    other_texts() {
+        for (std::vector<token_id> const& text :
+             {std::vector<token_id>{0, 1, 0, 0, 1}, {1, 0, 1, 1, 0, 1, 1}, {0, 1, 0, 0, 0}}) {
+            index.append(text);
+            index.end_text();
+        }
+    }
+    template <class Visit>
+    void look(request_view const&, Visit const& visit) const {
+        visit(index.view());
+    }
+};
+}  // namespace
+
+TEST_CASE("lookup in other texts is exact, and what it learns of places that agree too", "[exact]") {
+    other_texts const texts;
+    with_lookup_options const joined{
+        .longest = 3,
+        .shortest = 2,
+        .acceptance = {.assumed = 0.6, .assumed_longest = 0.6, .assumed_weight = 1, .memory = 4}};
+    auto const check = [&](std::string const& name, auto const& schedule, auto const& rule) {
+        for (std::uint64_t const seed : {1u, 2u}) {
+            world const w{seed, 2, 2};
+            auto const make = [&] { return with_lookup{semi_of(w), texts, joined}; };
+            check_exact(name, enumerator::noise::keyed, w, {{{{0, 1, 0}}}, 3, 1}, make, schedule, rule);
+            check_exact(name, enumerator::noise::keyed, w, {{{{1, 0}}, {{0}, {}, 0}}, 2, 1}, make, schedule, rule);
+        }
+    };
+    with_sampling_rules(check);
+    check("planned", planned_schedule{cliff_capacity{}}, block_verification<>{});
+}
+
+namespace {
 /// Samples its tokens, and tells nobody from which q.
 struct sampled_elsewhere {
     using value_type = double;

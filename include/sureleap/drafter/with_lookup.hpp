@@ -9,14 +9,21 @@
 // the length of the match. A match that went well is a longer one, so position k of a block that began with a match of
 // n tokens is judged as one of n + k.
 //
+// Texts beside the context may be looked in as well: what a tenant's requests wrote before, a corpus. The longest match
+// counts, the context's own among equals. Several places are followed token by token, by what most of them go on with.
+// Tokens that all places agree on are accepted more often than others, so these are judged each for themselves.
+//
 // The first token that was found and not verified teaches too. It is compared with the token that the target drew in
 // its place: they are equal as often as it would have been accepted. So where rows are dear and nothing is verified, a
 // text that repeats itself is still noticed.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -27,12 +34,16 @@
 #include <sureleap/drafter/beside_model.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/lookup.hpp>
+#include <sureleap/drafter/ngram_index.hpp>
 #include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// How often a token that lookup found is accepted, by the length of the match. What it learns acts from the next round
-/// on.
+/// What places with a match go on with: there is one, all of them agree, or most do.
+enum class agreement : std::uint8_t { one_place, all_places, most_places };
+
+/// How often a token that lookup found is accepted, by the length of the match and by whether places agree. What it
+/// learns acts from the next round on.
 ///
 /// What a length is expected to have that nobody has observed rises evenly from matches of one token to the longest.
 /// The defaults are near how found tokens fare by position on prompts of five kinds (docs/evaluation.md,
@@ -44,11 +55,14 @@ struct match_acceptance_settings {
     double memory = 4096;          ///< observations of a length fade by so many of it; >= 1
 };
 
+/// The share of found tokens that are accepted, as far as it is known. O(1) each.
 class match_acceptance {
 public:
-    /// For matches of 1 .. longest tokens; longer ones count as that.
-    explicit match_acceptance(std::size_t longest, match_acceptance_settings const& settings = {})
-        : fade_(1.0 - 1.0 / settings.memory), lengths_(longest) {
+    /// For matches of 1 .. longest tokens; of longer ones as much is assumed, and each of the first `lengths` learns for
+    /// itself. Still longer ones count as the last.
+    explicit match_acceptance(std::size_t longest, match_acceptance_settings const& settings = {},
+                              std::size_t lengths = 0)
+        : fade_(1.0 - 1.0 / settings.memory), lengths_(std::max(longest, lengths)) {
         auto const& s = settings;
         if (longest == 0) fail_with("match_acceptance: longest is 0, expected at least 1 token");
         if (!(s.assumed > 0.0 && s.assumed < 1.0)) {
@@ -62,21 +76,23 @@ public:
             fail_with("match_acceptance_settings: assumed_weight is ", s.assumed_weight, ", expected a number above 0");
         }
         if (!(s.memory >= 1.0)) fail_with("match_acceptance_settings: memory is ", s.memory, ", expected at least 1");
-        for (std::size_t i = 0; i < longest; ++i) {
-            double const share = longest == 1 ? 1.0 : static_cast<double>(i) / static_cast<double>(longest - 1);
-            lengths_[i].assumed = s.assumed_weight * (s.assumed + share * (s.assumed_longest - s.assumed));
+        for (std::size_t i = 0; i < lengths_.size(); ++i) {
+            bool const is_longest = i + 1 >= longest;
+            double const share = is_longest ? 1.0 : static_cast<double>(i) / static_cast<double>(longest - 1);
+            double const assumed = s.assumed_weight * (s.assumed + share * (s.assumed_longest - s.assumed));
+            for (counts& seen : lengths_[i]) seen.assumed = assumed;
         }
         assumed_weight_ = s.assumed_weight;
     }
 
     /// For a match of `length` >= 1 tokens. O(1).
-    [[nodiscard]] double operator()(std::size_t length) const noexcept {
-        counts const& seen = lengths_[place(length)];
+    [[nodiscard]] double operator()(std::size_t length, agreement how = agreement::one_place) const noexcept {
+        counts const& seen = lengths_[place(length)][static_cast<std::size_t>(how)];
         return (seen.assumed + seen.accepted) / (assumed_weight_ + seen.all);
     }
     /// The token after such a match was verified and reached, and accepted or not.
-    void observe(std::size_t length, bool accepted) noexcept {
-        counts& seen = lengths_[place(length)];
+    void observe(std::size_t length, bool accepted, agreement how = agreement::one_place) noexcept {
+        counts& seen = lengths_[place(length)][static_cast<std::size_t>(how)];
         seen.accepted = seen.accepted * fade_ + (accepted ? 1.0 : 0.0);
         seen.all = seen.all * fade_ + 1.0;
     }
@@ -91,8 +107,76 @@ private:
 
     double assumed_weight_ = 0.0;
     double fade_;
-    std::vector<counts> lengths_;
+    std::vector<std::array<counts, 3>> lengths_;  // by agreement
 };
+
+/// Texts that requests may draft from beside their own context: look(request, visit) calls visit(ngram_view) for each
+/// that this request may see. Models: text_store (serving/). Promise: a view is good until visit returns.
+template <class T>
+concept draft_texts =
+    requires(T const& texts, request_view const& request) { texts.look(request, [](ngram_view const&) {}); };
+/// None.
+struct no_texts {
+    template <class Visit>
+    void look(request_view const&, Visit const&) const noexcept {}
+};
+
+namespace detail {
+
+/// What was found for a request.
+struct found_text {
+    std::size_t length = 0;  // of the match; 0: none
+    std::vector<token_id> followed{};
+    std::vector<agreement> agreed{};  // of each of these
+
+    [[nodiscard]] std::span<token_id const> tokens() const noexcept { return followed; }
+    void reserve(std::size_t most) {
+        followed.reserve(most);
+        agreed.reserve(most);
+    }
+    void begin(std::size_t match) noexcept {
+        length = match;
+        followed.clear();
+        agreed.clear();
+    }
+    void push(token_id x, agreement how) {
+        followed.push_back(x);
+        agreed.push_back(how);
+    }
+    /// At most `most` tokens that places go on with, each what most of those do that went on with all before, the
+    /// newest of them among equals.
+    void follow(ngram_view const& texts, ngram_matches const& places, std::size_t most, std::size_t vocabulary) {
+        std::array<std::uint64_t, ngram_matches::most> next{};
+        std::size_t count = 0;
+        for (ngram_match const& place : places) next[count++] = place.next;
+        auto const goes_on_with = [&](token_id x) {
+            return std::count_if(next.begin(), next.begin() + static_cast<std::ptrdiff_t>(count),
+                                 [&](std::uint64_t at) { return texts[at] == x; });
+        };
+        while (followed.size() < most) {
+            token_id best = no_token;
+            std::ptrdiff_t votes = 0;
+            for (std::size_t i = 0; i < count; ++i) {
+                token_id const x = texts[next[i]];
+                bool const is_token = x >= 0 && static_cast<std::size_t>(x) < vocabulary;
+                if (std::ptrdiff_t const here = is_token ? goes_on_with(x) : 0; here > votes) {
+                    best = x;
+                    votes = here;
+                }
+            }
+            if (best == no_token) return;
+            bool const all = votes == static_cast<std::ptrdiff_t>(count);
+            push(best, count == 1 ? agreement::one_place : all ? agreement::all_places : agreement::most_places);
+            std::size_t kept = 0;
+            for (std::size_t i = 0; i < count; ++i) {
+                if (texts[next[i]] == best) next[kept++] = next[i] + 1;
+            }
+            count = kept;
+        }
+    }
+};
+
+}  // namespace detail
 
 /// When found tokens take the place of drafted ones, fixed at set-up.
 struct with_lookup_options {
@@ -101,14 +185,23 @@ struct with_lookup_options {
     std::size_t longest = 5;   ///< as lookup_options
     std::size_t shortest = 2;  ///< shorter matches are left to the other drafter
     match_acceptance_settings acceptance{};
+    ngram_search texts{};  ///< how texts beside the context are searched
 };
 
 /// Lookup for the requests whose context ends in a match, `Drafter` for the others (beside_model). Models drafter;
 /// plans at the anchor if Drafter does. The other drafter is held by value, or by reference where an lvalue was given
 /// to the deduction guide. Needs request_view::context and commit.
-template <class Drafter>
-class with_lookup : public beside_model<with_lookup<Drafter>, Drafter, lookup_match> {
-    using base = beside_model<with_lookup<Drafter>, Drafter, lookup_match>;
+///
+/// Texts: draft_texts, which must outlive it. Texts may be added at any time. But a round that failed and is run again
+/// has to find what it found before, or its requests end with other_draft.
+template <class Drafter, class Texts = no_texts>
+class with_lookup : public beside_model<with_lookup<Drafter, Texts>, Drafter, detail::found_text> {
+    using base = beside_model<with_lookup<Drafter, Texts>, Drafter, detail::found_text>;
+    static constexpr bool has_texts = !std::is_same_v<Texts, no_texts>;
+    static_assert(
+        draft_texts<Texts>,
+        "with_lookup: the texts have no look(request, visit) that calls visit(ngram_view); give it a text_store, "
+        "or a class of your own with that member");
 
 public:
     using typename base::forward_type;
@@ -118,44 +211,77 @@ public:
     /// What was found for a request, for commit. A round in which nobody drafts leaves the note of another one.
     struct note {
         std::uint64_t round = 0;
-        lookup_match match{};
+        std::size_t length = 0;
+        std::size_t count = 0;  // of `followed`
     };
     struct memory_type : base::memory_type {
         memory_type() = default;
         memory_type(workspace& ws, draft_shape const& shape, with_lookup const& drafter) noexcept
             : base::memory_type(ws, shape, drafter),
               notes(ws.take<note>(shape.requests)),
-              followed(ws.take<token_id>(shape.requests, shape.block_size)) {}
+              followed(ws.take<token_id>(shape.requests, shape.block_size)),
+              agreed(ws.take<agreement>(shape.requests, shape.block_size)) {}
 
         std::span<note> notes{};
         carved_rows<token_id> followed{};  // of the matches, drafted or not
+        carved_rows<agreement> agreed{};
     };
 
     explicit with_lookup(Drafter other, with_lookup_options const& options = {})
+        requires(!has_texts)
+        : with_lookup(std::forward<Drafter>(other), nothing, options) {}
+    with_lookup(Drafter other, Texts const& texts, with_lookup_options const& options = {})
         : base(std::forward<Drafter>(other), options.block_size),
           found_{{.block_size = this->most(),
                   .target_vocabulary = this->target_vocabulary(),
                   .longest = options.longest,
                   .shortest = options.shortest}},
-          acceptance_(options.longest, options.acceptance) {}
+          acceptance_(options.longest, options.acceptance, has_texts ? options.texts.longest : 0),
+          texts_(&texts),
+          search_(options.texts) {
+        if (search_.longest < ngram_view::orders.back() || search_.candidates == 0 ||
+            search_.candidates > ngram_matches::most) {
+            fail_with("with_lookup_options: texts are searched for matches of ", search_.longest, " tokens at ",
+                      search_.candidates, " places, expected at least ", ngram_view::orders.back(), " and 1 .. ",
+                      ngram_matches::most);
+        }
+    }
 
     [[nodiscard]] match_acceptance const& acceptance() const noexcept { return acceptance_; }
 
-    /// O(context * longest).
-    void find(request_view const& request, lookup_match& match) const noexcept {
-        match = request.found_cap(this->block_size()) > 0 ? found_.match(request.context) : lookup_match{};
+    /// O(context * longest), and for each text O(candidates * longest).
+    void find(request_view const& request, detail::found_text& found) const {
+        found.begin(0);
+        std::size_t const most = this->block_size();  // also of what is not drafted: it teaches
+        if (request.found_cap(most) == 0) return;
+        found.reserve(most);
+        lookup_match const own = found_.match(request.context);
+        found.begin(own.length);
+        for (token_id const x : own.followed.first(std::min(own.followed.size(), most))) {
+            found.push(x, agreement::one_place);
+        }
+        texts_->look(request, [&](ngram_view const& texts) {
+            ngram_matches const places = texts.find(request.context, search_);
+            std::size_t longest = 0;
+            for (ngram_match const& place : places) longest = std::max(longest, place.length);
+            if (longest <= found.length) return;
+            found.begin(longest);
+            found.follow(texts, places, most, this->target_vocabulary());
+        });
+        if (found.followed.empty()) found.begin(0);
     }
-    [[nodiscard]] double confidence(lookup_match const& match, std::size_t k) const noexcept {
-        return acceptance_(match.length + k);
+    [[nodiscard]] double confidence(detail::found_text const& found, std::size_t k) const noexcept {
+        return acceptance_(found.length + k, found.agreed[k]);
     }
     template <class DraftRule, class Rng>
     void draw(forward_type const& forward, DraftRule rule, draft_block<value_type>& block, memory_type const& memory,
               Rng& rng) {
-        auto const& matches = this->pass_of_round(forward, block).found;
-        for (std::size_t r = 0; r < matches.size(); ++r) {
-            auto const followed = matches[r].followed.first(std::min(matches[r].followed.size(), memory.followed.size));
-            std::copy(followed.begin(), followed.end(), memory.followed[r].begin());
-            memory.notes[r] = {block.round(), {matches[r].length, memory.followed[r].first(followed.size())}};
+        auto const& all = this->pass_of_round(forward, block).found;
+        for (std::size_t r = 0; r < all.size(); ++r) {
+            std::size_t const count = std::min(all[r].followed.size(), memory.followed.size);
+            std::copy_n(all[r].followed.begin(), count, memory.followed[r].begin());
+            std::copy_n(all[r].agreed.begin(), count, memory.agreed[r].begin());
+            memory.notes[r] = {block.round(), all[r].length, count};
         }
         base::draw(forward, rule, block, memory, rng);
     }
@@ -164,27 +290,38 @@ public:
                 memory_type const& memory) noexcept {
         for (std::size_t r = 0; r < std::min(verdicts.size(), block.requests().size()); ++r) {
             verdict const& v = verdicts[r];
-            auto const& [round, match] = memory.notes[r];
-            if (round != block.round() || match.length == 0 || v.outcome != status::ok) continue;
-            for (std::size_t k = 0; k < v.verified && k <= v.accepted; ++k) {
-                acceptance_.observe(match.length + k, k < v.accepted);
+            note const& was = memory.notes[r];
+            if (was.round != block.round() || was.length == 0 || v.outcome != status::ok) continue;
+            auto const learn = [&](std::size_t k, bool accepted) {
+                acceptance_.observe(was.length + k, accepted, memory.agreed[r][k]);
+            };
+            for (std::size_t k = 0; k < std::min(v.verified, was.count) && k <= v.accepted; ++k) {
+                learn(k, k < v.accepted);
             }
             std::size_t const k = v.accepted;
-            if (k == v.verified && k < v.emitted.size() && k < match.followed.size()) {
-                acceptance_.observe(match.length + k, v.emitted[k] == match.followed[k]);
+            if (k == v.verified && k < v.emitted.size() && k < was.count) {
+                learn(k, v.emitted[k] == memory.followed[r][k]);
             }
         }
         base::commit(verdicts, block, memory);
     }
 
 private:
+    static constexpr no_texts nothing{};
+
     lookup found_;
     match_acceptance acceptance_;
+    Texts const* texts_;
+    ngram_search search_;
 };
 
 template <class D>
 with_lookup(D&&, with_lookup_options const&) -> with_lookup<D>;
 template <class D>
 with_lookup(D&&) -> with_lookup<D>;
+template <class D, draft_texts T>
+with_lookup(D&&, T const&, with_lookup_options const&) -> with_lookup<D, T>;
+template <class D, draft_texts T>
+with_lookup(D&&, T const&) -> with_lookup<D, T>;
 
 SURELEAP_END_NAMESPACE

@@ -5,8 +5,9 @@
 // tools, nothing of requests that must not be seen by others.
 //
 //     text_store store{{.tokens_per_tenant = 1 << 20, .tenants = 8}};
+//     with_lookup drafter{model, store};
+//     ...
 //     store.add(settings.tenant, text);  // when a request has ended, say
-//     store.look(settings.tenant, [&](ngram_view const& texts) { texts.find(context, {}) ... });
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include <shared_mutex>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
@@ -51,6 +53,18 @@ public:
         std::unique_lock const lock(mutex_);
         tenants_.remove_if([&](entry const& e) { return e.tenant == tenant; });
     }
+    /// A text of everybody, such as a corpus (ext/ngram_file.hpp), that somebody else keeps: it must outlive the store.
+    void add_for_all(ngram_view const& corpus) {
+        std::unique_lock const lock(mutex_);
+        corpora_.push_back(corpus);
+    }
+    /// visit(ngram_view), of what the request's tenant has added, and of the texts of everybody. Models draft_texts.
+    template <class Visit>
+    void look(request_view const& request, Visit const& visit) const {
+        look(request.settings->tenant, visit);
+        std::shared_lock const lock(mutex_);
+        for (ngram_view const& corpus : corpora_) visit(corpus);
+    }
     /// visit(ngram_view), of what a tenant has added; of nothing for one that added nothing. The view is good until
     /// visit returns.
     template <class Visit>
@@ -83,6 +97,7 @@ private:
     text_store_options options_;
     mutable std::shared_mutex mutex_;
     std::list<entry> tenants_{};  // who added last comes first
+    std::vector<ngram_view> corpora_{};
 };
 
 SURELEAP_END_NAMESPACE
