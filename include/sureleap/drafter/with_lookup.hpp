@@ -247,6 +247,8 @@ public:
         }
     }
 
+    with_lookup(Drafter, Texts const&&, with_lookup_options const& = {}) = delete;  // would dangle
+
     [[nodiscard]] match_acceptance const& acceptance() const noexcept { return acceptance_; }
 
     /// O(context * longest), and for each text O(candidates * longest).
@@ -256,10 +258,7 @@ public:
         if (request.found_cap(most) == 0) return;
         found.reserve(most);
         lookup_match const own = found_.match(request.context);
-        found.begin(own.length);
-        for (token_id const x : own.followed.first(std::min(own.followed.size(), most))) {
-            found.push(x, agreement::one_place);
-        }
+        found.begin(own.length);  // what texts have to exceed
         texts_->look(request, [&](ngram_view const& texts) {
             ngram_matches const places = texts.find(request.context, search_);
             std::size_t longest = 0;
@@ -268,7 +267,11 @@ public:
             found.begin(longest);
             found.follow(texts, places, most, this->target_vocabulary());
         });
-        if (found.followed.empty()) found.begin(0);
+        if (!found.followed.empty()) return;
+        found.begin(own.length);
+        for (token_id const x : own.followed.first(std::min(own.followed.size(), most))) {
+            found.push(x, agreement::one_place);
+        }
     }
     [[nodiscard]] double confidence(detail::found_text const& found, std::size_t k) const noexcept {
         return acceptance_(found.length + k, found.agreed[k]);

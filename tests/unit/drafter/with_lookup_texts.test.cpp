@@ -83,9 +83,10 @@ TEST_CASE("with_lookup: the longest match counts, the context's own among equals
     auto alone = semi_of(w);
     CHECK(drawn(joined, one_request({9, 4, 3})) == drawn(alone, one_request({9, 4, 3})));  // one is not
     // What lies outside of the vocabulary is matched and not drafted.
-    texts_for_all const others{texts_of({{1, 2, 50, 7}, {1, 2, 50, 8, 60}})};
+    texts_for_all const others{texts_of({{1, 2, 50, 7}, {1, 2, 50, 8, 60}, {50, 8, 3, 60}})};
     with_lookup images{semi_of(w), others};
     CHECK(drawn(images, one_request({1, 2, 50})) == tokens{8});
+    CHECK(drawn(images, one_request({8, 3, 5, 50, 8, 3})) == tokens{5});  // nothing can follow the longer match there
 }
 
 TEST_CASE("with_lookup: places are followed by what most of them go on with, the newest among equals") {
