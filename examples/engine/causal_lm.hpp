@@ -29,8 +29,8 @@ class causal_lm final : public target<Real> {
 public:
     /// `from` is a Qwen3ForCausalLM or LlamaForCausalLM; its mapped files live as long as the model. feature_layers:
     /// strictly increasing, -1 (the embedding) to layers - 2; the last layer is left out because its raw output is not
-    /// what the reference code calls its hidden state. ranks: more than one, which compute it together and hold the same
-    /// files; null: none. Ranks and pool must outlive the model.
+    /// what the reference code calls its hidden state. ranks: more than one, which hold the same files and compute it
+    /// together; null: none. Ranks and pool must outlive the model.
     causal_lm(checkpoint from, std::vector<int> feature_layers, thread_pool& pool, serving_limits const& limits,
               any_ranks* ranks = nullptr);
 

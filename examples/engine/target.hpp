@@ -50,7 +50,8 @@ public:
     /// Runs `tokens` at positions first, first + 1, ... of a slot through the model, for the cache and the features; no
     /// logits. At most limits().max_rows tokens.
     virtual void prefill(std::size_t slot, std::size_t first, std::span<sureleap::token_id const> tokens) = 0;
-    /// Row i: logits of the token after row i of the batch. With ranks, of this rank's slice. Valid until the next call.
+    /// Row i: logits of the token after row i of the batch, with ranks those of this rank's slice. Valid until the next
+    /// call.
     [[nodiscard]] virtual sureleap::logits_rows<Real> score(sureleap::verify_batch const& batch) = 0;
     /// Of that batch, before the next call. Chains need none: positions say what is valid.
     virtual void commit(std::span<sureleap::verdict const> /*verdicts*/) noexcept {}

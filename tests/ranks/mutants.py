@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Mistakes that verification over slices could have: some test must notice each.
 
-    tests/ranks/mutants.py                 all of them, seven minutes of one core
+    tests/ranks/mutants.py                 all of them, a quarter of an hour of one core
     tests/ranks/mutants.py --only ties     those whose name has that word
 
 Every mistake is a line of a header, replaced in a copy of include/. A test notices by failing, or by running too long.

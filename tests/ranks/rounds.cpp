@@ -11,8 +11,8 @@
 //   stopped     rank 1 is stopped there for longer than others wait
 //   nan         rank 1 has a NaN in a row: its request ends on all ranks, with nothing emitted, and others go on
 //
-// Where rank 1 is lost the others are told in time, with nothing emitted; rank 0 says so. Each of them goes on alone from
-// what was emitted, and has the texts of a run in which nobody was lost.
+// Where rank 1 is lost the others are told in time, with nothing emitted; rank 0 says so. Each of them then goes on alone
+// from what was emitted, and has the texts of a run in which nobody was lost.
 #include <mpi.h>
 #include <unistd.h>
 

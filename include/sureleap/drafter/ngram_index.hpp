@@ -3,10 +3,10 @@
 // Where the last tokens of a context occurred before, in texts that are added one after the other. The memory is taken
 // when the index is made: it keeps the newest tokens, and the oldest make room.
 //
-// A table for each length n in `orders` has the newest place behind an n-gram of a hash, and every place has the one
-// before it, as Lempel-Ziv compressors chain what they have seen (RFC 1951, section 4). The longest n-gram that is known
-// is looked at where it occurred last, some places back, and compared there token by token. So a match is as long as it
-// is, and its frequency is counted over these places.
+// There is a table for each length n in `orders`. By the hash of an n-gram it has the newest place behind one. Every
+// place has the one before it with the same hash. Lempel-Ziv compressors chain what they have seen like that (RFC 1951,
+// section 4). A search takes the longest n-gram that is known, and compares the context token by token at its newest
+// places. So the length of a match is exact, and its frequency is counted over these places.
 //
 // Rejected: a suffix automaton. It finds the longest match of all texts, not that of the newest places, but takes more
 // than 60 bytes a token where this takes 36, and cannot forget.
@@ -87,7 +87,8 @@ public:
         return std::bit_cast<token_id>(words_[slot(place)]);
     }
 
-    /// Where the context's last tokens, at least two, occurred and were followed by another one. O(candidates * longest).
+    /// Where the context's last tokens, at least two, occurred and were followed by another one. O(candidates *
+    /// longest).
     [[nodiscard]] ngram_matches find(std::span<token_id const> context, ngram_search const& how) const noexcept {
         ngram_matches found;
         if (capacity_ == 0) return found;

@@ -25,8 +25,8 @@ struct drafter_options {
     std::size_t vocabulary = 0;           ///< length of a draft logits row
     std::size_t hidden_size = 0;          ///< d, if a head or a confidence reads hidden states
     vocabulary_map const* map = nullptr;  ///< draft ids to target ids; must outlive the drafter
-    /// Of a rank that has some tokens of the vocabulary, for sharded_drafter: their slice, or an ascending list of those
-    /// that it drafts. Base logits and the head's output have a number for each, `vocabulary` is the target's.
+    /// For sharded_drafter: a rank's slice of the vocabulary, or an ascending list of those tokens in it that are
+    /// drafted. Base logits and the head's output have a number for each, `vocabulary` is the target's.
     vocabulary_view slice{};
 
     [[nodiscard]] std::size_t row_size() const noexcept { return slice ? slice.draft_size() : vocabulary; }

@@ -58,8 +58,8 @@ struct match_acceptance_settings {
 /// The share of found tokens that are accepted, as far as it is known. O(1) each.
 class match_acceptance {
 public:
-    /// For matches of 1 .. longest tokens; of longer ones as much is assumed, and each of the first `lengths` learns for
-    /// itself. Still longer ones count as the last.
+    /// For matches of 1 .. longest tokens. Of longer ones as much is assumed. Each length up to `lengths` learns for
+    /// itself, and longer ones count as the last.
     explicit match_acceptance(std::size_t longest, match_acceptance_settings const& settings = {},
                               std::size_t lengths = 0)
         : fade_(1.0 - 1.0 / settings.memory), lengths_(std::max(longest, lengths)) {

@@ -14,6 +14,7 @@
 #include <sureleap/verify/any.hpp>
 
 #include "support/common.hpp"
+#include "support/counted_ranks.hpp"
 #include "support/error_text.hpp"
 #include "support/on_ranks.hpp"
 #include "support/sliced_calls.hpp"
@@ -23,21 +24,6 @@ using namespace sureleap;
 using namespace support;
 
 namespace {
-
-/// A communicator that counts.
-struct counted_ranks {
-    thread_ranks::rank_type ranks;
-    std::size_t exchanges = 0;
-    std::size_t bytes = 0;  // that were received
-
-    [[nodiscard]] std::size_t rank() const noexcept { return ranks.rank(); }
-    [[nodiscard]] std::size_t size() const noexcept { return ranks.size(); }
-    [[nodiscard]] bool gather(std::span<std::byte const> own, std::span<std::byte> all) noexcept {
-        ++exchanges;
-        bytes += all.size();
-        return ranks.gather(own, all);
-    }
-};
 
 /// What decoders whose target and drafter lie in slices make of some requests.
 using texts = std::map<request_id, std::vector<token_id>>;
@@ -218,7 +204,7 @@ TEST_CASE("sharded drafts: an exchange a position, of a thousandth of the rows",
     auto const row = random_values<float>(roll, V, 2.0);
     request_settings const settings{};
     auto const measure = [&](std::size_t limit) {
-        std::vector<counted_ranks> all;
+        std::vector<counted_ranks<thread_ranks::rank_type>> all;
         thread_ranks threads{P, {.seconds = 30.0}};
         for (std::size_t rank = 0; rank < P; ++rank) all.push_back({threads.of(rank)});
         on_ranks(P, [&](std::size_t rank) {

@@ -20,6 +20,7 @@
 #include <sureleap/verify/any.hpp>
 
 #include "support/common.hpp"
+#include "support/counted_ranks.hpp"
 #include "support/engine_scene.hpp"
 #include "support/error_text.hpp"
 #include "support/executors.hpp"
@@ -30,22 +31,6 @@ using namespace sureleap;
 using namespace support;
 
 namespace {
-
-/// A communicator that counts.
-template <class Ranks>
-struct counted_ranks {
-    Ranks ranks;
-    std::size_t exchanges = 0;
-    std::size_t bytes = 0;  // that were received
-
-    [[nodiscard]] std::size_t rank() const noexcept { return ranks.rank(); }
-    [[nodiscard]] std::size_t size() const noexcept { return ranks.size(); }
-    [[nodiscard]] bool gather(std::span<std::byte const> own, std::span<std::byte> all) noexcept {
-        ++exchanges;
-        bytes += all.size();
-        return ranks.gather(own, all);
-    }
-};
 
 /// What all ranks emit, which must be the same on each, and the exchanges that it took.
 struct sharded_run {

@@ -5,8 +5,8 @@
 // that differ by the rounding of exponentials, as those of two tables of the host do. Of 256 rows and a slice of 19,000
 // tokens 18 KiB leave the device, and not 10 MB.
 //
-// A block of threads reads each row once. A warp has whole parts, so a part is put together in registers. Races read the
-// row once more, and mostly from the cache.
+// A block of threads reads each row once. A warp has whole parts, so a part is put together in registers. A race reads
+// the row once more, and mostly from the cache.
 #pragma once
 
 #include <cstddef>
