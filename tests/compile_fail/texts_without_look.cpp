@@ -13,7 +13,7 @@ using namespace parts;
 int main() {
 #ifdef SURELEAP_EXPECT_FAILURE
     sureleap::ngram_index const texts{16};
-    sureleap::with_lookup<decltype(make_drafter()), sureleap::ngram_index> joined{make_drafter(), texts};
+    sureleap::with_lookup joined{make_drafter(), texts};
 #else
     sureleap::text_store const texts{{.tokens_per_tenant = 16}};
     sureleap::with_lookup joined{make_drafter(), texts};

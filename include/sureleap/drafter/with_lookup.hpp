@@ -198,6 +198,7 @@ template <class Drafter, class Texts = no_texts>
 class with_lookup : public beside_model<with_lookup<Drafter, Texts>, Drafter, detail::found_text> {
     using base = beside_model<with_lookup<Drafter, Texts>, Drafter, detail::found_text>;
     static constexpr bool has_texts = !std::is_same_v<Texts, no_texts>;
+    using given_texts = std::type_identity_t<Texts>;  // left to the deduction guides: options are no texts
     static_assert(
         draft_texts<Texts>,
         "with_lookup: the texts have no look(request, visit) that calls visit(ngram_view); give it a text_store, "
@@ -228,26 +229,14 @@ public:
     };
 
     explicit with_lookup(Drafter other, with_lookup_options const& options = {})
-        requires(!has_texts)
-        : with_lookup(std::forward<Drafter>(other), nothing, options) {}
-    with_lookup(Drafter other, Texts const& texts, with_lookup_options const& options = {})
-        : base(std::forward<Drafter>(other), options.block_size),
-          found_{{.block_size = this->most(),
-                  .target_vocabulary = this->target_vocabulary(),
-                  .longest = options.longest,
-                  .shortest = options.shortest}},
-          acceptance_(options.longest, options.acceptance, has_texts ? options.texts.longest : 0),
-          texts_(&texts),
-          search_(options.texts) {
-        if (search_.longest < ngram_view::orders.back() || search_.candidates == 0 ||
-            search_.candidates > ngram_matches::most) {
-            fail_with("with_lookup_options: texts are searched for matches of ", search_.longest, " tokens at ",
-                      search_.candidates, " places, expected at least ", ngram_view::orders.back(), " and 1 .. ",
-                      ngram_matches::most);
-        }
-    }
-
-    with_lookup(Drafter, Texts const&&, with_lookup_options const& = {}) = delete;  // would dangle
+        requires(std::same_as<Texts, no_texts>)
+        : with_lookup(std::forward<Drafter>(other), &nothing, options) {}
+    with_lookup(Drafter other, given_texts const& texts, with_lookup_options const& options = {})
+        requires(!std::same_as<Texts, no_texts>)
+        : with_lookup(std::forward<Drafter>(other), &texts, options) {}
+    with_lookup(Drafter, given_texts const&&, with_lookup_options const& = {})
+        requires(!std::same_as<Texts, no_texts>)
+    = delete;  // would dangle
 
     [[nodiscard]] match_acceptance const& acceptance() const noexcept { return acceptance_; }
 
@@ -312,6 +301,23 @@ public:
 private:
     static constexpr no_texts nothing{};
 
+    with_lookup(Drafter&& other, Texts const* texts, with_lookup_options const& options)
+        : base(std::forward<Drafter>(other), options.block_size),
+          found_{{.block_size = this->most(),
+                  .target_vocabulary = this->target_vocabulary(),
+                  .longest = options.longest,
+                  .shortest = options.shortest}},
+          acceptance_(options.longest, options.acceptance, has_texts ? options.texts.longest : 0),
+          texts_(texts),
+          search_(options.texts) {
+        if (search_.longest < ngram_view::orders.back() || search_.candidates == 0 ||
+            search_.candidates > ngram_matches::most) {
+            fail_with("with_lookup_options: texts are searched for matches of ", search_.longest, " tokens at ",
+                      search_.candidates, " places, expected at least ", ngram_view::orders.back(), " and 1 .. ",
+                      ngram_matches::most);
+        }
+    }
+
     lookup found_;
     match_acceptance acceptance_;
     Texts const* texts_;
@@ -322,9 +328,9 @@ template <class D>
 with_lookup(D&&, with_lookup_options const&) -> with_lookup<D>;
 template <class D>
 with_lookup(D&&) -> with_lookup<D>;
-template <class D, draft_texts T>
+template <class D, class T>
 with_lookup(D&&, T const&, with_lookup_options const&) -> with_lookup<D, T>;
-template <class D, draft_texts T>
+template <class D, class T>
 with_lookup(D&&, T const&) -> with_lookup<D, T>;
 
 SURELEAP_END_NAMESPACE
