@@ -85,7 +85,7 @@ struct models {
 
 private:
     [[nodiscard]] engine::any_drafter<float> drafter_of_nothing() const {
-        return engine::no_drafter<float>(target.vocabulary());
+        return sureleap::no_drafter<float>(target.vocabulary());
     }
     // Any successors take the same time, and those of a large vocabulary would take minutes to compute: one is drawn
     // from each of equal parts of the vocabulary.

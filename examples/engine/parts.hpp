@@ -26,31 +26,6 @@
 
 namespace engine {
 
-/// Plain autoregressive decoding as a drafter that drafts nothing: every round is one row and one token. Models
-/// sureleap::drafter, and shows how little that takes.
-template <class Real>
-class no_drafter {
-public:
-    using value_type = Real;
-    struct forward_type {};
-
-    static constexpr bool is_deterministic = true;
-    static constexpr bool is_parallel = true;
-    static constexpr bool has_confidence = false;
-
-    explicit no_drafter(std::size_t target_vocabulary) noexcept : target_vocabulary_(target_vocabulary) {}
-
-    [[nodiscard]] std::size_t block_size() const noexcept { return 1; }
-    [[nodiscard]] std::size_t vocabulary() const noexcept { return 0; }
-    [[nodiscard]] std::size_t target_vocabulary() const noexcept { return target_vocabulary_; }
-    [[nodiscard]] forward_type forward(std::span<sureleap::request_view const>) const noexcept { return {}; }
-    template <class DraftRule, class Rng>
-    void draw(forward_type, DraftRule, sureleap::draft_block<Real>&, Rng&) const noexcept {}
-
-private:
-    std::size_t target_vocabulary_;
-};
-
 // ---- the choices -----------------------------------------------------------------------------------------------
 
 /// DSpark with its learned confidence, or with the draft's top-1 probability where the file has none (DFlash).
@@ -66,14 +41,17 @@ template <class Real, class Head = any_head<Real>>
 using dspark_trees = sureleap::tree_drafter<dspark_drafter<Real, Head>>;
 template <class Real>
 using eagle3_drafter = sureleap::autoregressive<eagle3<Real>&, sureleap::top1_confidence>;
+/// Lookup in front of a drafter: in the context, and in what a store has.
+template <class Drafter>
+using joined_drafter = sureleap::with_lookup<Drafter, sureleap::text_store>;
 
 template <class Real>
-using any_drafter =
-    std::variant<no_drafter<Real>, sureleap::lookup, dspark_drafter<Real>, dflash_drafter<Real>,
-                 dspark_drafter<Real, listing_head<Real>>, dflash_drafter<Real, listing_head<Real>>,
-                 eagle3_drafter<Real>, dspark_trees<Real>, dspark_trees<Real, listing_head<Real>>,
-                 sureleap::with_lookup<dspark_drafter<Real>>, sureleap::with_lookup<dflash_drafter<Real>>,
-                 sureleap::with_lookup<eagle3_drafter<Real>>, sureleap::with_lookup<dspark_trees<Real>>>;
+using any_drafter = std::variant<sureleap::no_drafter<Real>, sureleap::lookup, dspark_drafter<Real>,
+                                 dflash_drafter<Real>, dspark_drafter<Real, listing_head<Real>>,
+                                 dflash_drafter<Real, listing_head<Real>>, eagle3_drafter<Real>, dspark_trees<Real>,
+                                 dspark_trees<Real, listing_head<Real>>, joined_drafter<sureleap::no_drafter<Real>>,
+                                 joined_drafter<dspark_drafter<Real>>, joined_drafter<dflash_drafter<Real>>,
+                                 joined_drafter<eagle3_drafter<Real>>, joined_drafter<dspark_trees<Real>>>;
 
 /// What a step costs on this machine: the target's pass by its rows, as measured, and drafting beside it.
 using measured_cost = sureleap::batch_cost<sureleap::capacity_table<>>;
@@ -114,7 +92,7 @@ void set_drafter(any_drafter<Real>& drafter, dspark<Real>& model, Head head) {
 /// A loaded model with the head of its file as a drafter; the model must outlive it.
 template <class Real>
 [[nodiscard]] any_drafter<Real> make_drafter(dspark<Real>& model) {
-    any_drafter<Real> drafter = no_drafter<Real>(model.config().vocabulary);
+    any_drafter<Real> drafter = sureleap::no_drafter<Real>(model.config().vocabulary);
     set_drafter(drafter, model, load_head<Real>(model.source()));
     return drafter;
 }
@@ -132,17 +110,20 @@ template <class Real>
     return std::max<std::size_t>(drafted, 12);
 }
 
-/// Puts lookup in front of a drafter, where a context repeats itself. Throws for one that cannot be joined.
+/// Puts lookup in front of a drafter, where a context repeats itself or a text of the store, which must outlive it.
+/// Throws for one that cannot be joined.
 template <class Real>
-void join_lookup(any_drafter<Real>& drafter, sureleap::with_lookup_options const& options = {}) {
+void join_lookup(any_drafter<Real>& drafter, sureleap::text_store const& store,
+                 sureleap::with_lookup_options const& options = {}) {
     std::visit(
         [&]<class D>(D& alone) {
-            using joined = sureleap::with_lookup<D>;
+            using joined = joined_drafter<D>;
             if constexpr (std::is_constructible_v<any_drafter<Real>, joined>) {
-                joined both(std::move(alone), options);
+                joined both(std::move(alone), store, options);
                 drafter.template emplace<joined>(std::move(both));
             } else {
-                sureleap::fail_with("parts: lookup joins DSpark, DFlash and Eagle3 drafters without a shortlist");
+                sureleap::fail_with(
+                    "parts: lookup joins DSpark, DFlash and Eagle3 drafters without a shortlist, or none");
             }
         },
         drafter);

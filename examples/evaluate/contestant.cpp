@@ -37,7 +37,7 @@ void make_zeroed(contestant& who, options const& chosen, draft_source const& sou
     }
     if (source.joined) {
         std::size_t const drafted = who.models.block_size();
-        engine::join_lookup(who.models.drafter, {.block_size = engine::joined_block(drafted)});
+        engine::join_lookup(who.models.drafter, *who.models.texts, {.block_size = engine::joined_block(drafted)});
     }
 }
 
@@ -76,6 +76,7 @@ draft_source plain_decoding() {
 }
 
 std::size_t block_size_of(draft_source const& source) {
+    if (!source.is_model() && source.joined) return engine::joined_block(0);
     if (!source.is_model()) return source.path == "none" ? 1 : sureleap::lookup_options{}.block_size;
     auto const config = engine::config_of(source.path);
     if (!config.draft) fail_with(source.path, ": a target stands where a drafter is needed");

@@ -34,7 +34,7 @@ struct contestant {
     /// "7", or "3 of 7".
     [[nodiscard]] std::string block_in_words() const;
     /// Plain decoding does not.
-    [[nodiscard]] bool drafts() const { return !std::holds_alternative<engine::no_drafter<float>>(models.drafter); }
+    [[nodiscard]] bool drafts() const { return !std::holds_alternative<sureleap::no_drafter<float>>(models.drafter); }
 };
 
 /// drafter = by. Drafters hold references, so the language has no such assignment.

@@ -64,8 +64,10 @@ void add_models(CLI::App& app, options& o, source_flags& raw) {
         .add("--draft", raw.drafts, "NAME=PATH",
              "A DSpark, DFlash or Eagle3 drafter made for this target; or lookup, which\n"
              "drafts what followed the last tokens before; or none, plain decoding once\n"
-             "more. lookup+PATH: lookup where it finds something, the model elsewhere;\n"
-             "zeroed:PATH: the model with all weights 0. Once for every drafter")
+             "more. lookup+PATH: lookup where it finds something, the model elsewhere,\n"
+             "and nothing for lookup+none; store+PATH: in speed, it also looks in the\n"
+             "texts before; zeroed:PATH: the model with all weights 0. Once for every\n"
+             "drafter")
         ->allow_extra_args(false);
     models
         .add("--zero-bias", raw.zero_biases, "NAME",

@@ -19,7 +19,8 @@ namespace evaluate {
 struct draft_source {
     std::string name;
     std::string path;                        ///< of a model; or "lookup", or "none": plain decoding once more
-    bool joined = false;                     ///< lookup in front of the model's drafter
+    bool joined = false;                     ///< lookup in front of the model's drafter, or of none
+    bool stored = false;                     ///< speed: it looks in texts as well that the run before it has written
     bool zeroed = false;                     ///< all weights of the model are 0: what a useless drafter costs
     bool zero_bias = false;                  ///< its sequential head left out: what the backbone is worth alone
     std::size_t tree = 0;                    ///< drafted tokens of a tree; 0: chains
@@ -62,7 +63,7 @@ struct assignment {
 
 }  // namespace detail
 
-/// "NAME=[lookup+][zeroed:]PATH". Throws sureleap::error.
+/// "NAME=[lookup+|store+][zeroed:]PATH". Throws sureleap::error.
 [[nodiscard]] inline draft_source parse_draft(std::string const& text) {
     detail::assignment const parts = detail::named("--draft", text, "PATH");
     draft_source out{.name = *parts.name, .path = parts.value};
@@ -71,10 +72,13 @@ struct assignment {
         if (there) out.path.erase(0, prefix.size());
         return there;
     };
-    out.joined = take("lookup+");
+    out.stored = take("store+");
+    out.joined = out.stored || take("lookup+");
     out.zeroed = take("zeroed:");
-    if (out.path.empty() || ((out.joined || out.zeroed) && !out.is_model())) {
-        sureleap::fail_with("--draft is '", text, "', expected the path of a model behind 'lookup+' and 'zeroed:'");
+    if (out.path.empty() || (out.joined && out.path == "lookup") || (out.zeroed && !out.is_model())) {
+        sureleap::fail_with("--draft is '", text,
+                            "', expected the path of a model, or none, behind 'lookup+' and 'store+', and a model "
+                            "behind 'zeroed:'");
     }
     return out;
 }

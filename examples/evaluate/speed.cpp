@@ -36,6 +36,7 @@ struct runner {
     decoding_settings how;
     engine::any_drafter<float> untaught;  ///< the drafter before its first text
     drafter_counts counts;
+    bool stored = false;     ///< what it wrote in this run of the texts is there for the texts that follow
     std::size_t parted = 0;  ///< outputs that leave plain decoding's, where the target's rows depend on the batch
     std::unique_ptr<text_server> server{};
     std::vector<text_timings> runs{};
@@ -49,7 +50,7 @@ runner load_runner(session const& s, draft_source const& source) {
         counts.domains.emplace_back(d.name, d.prompts.size(), who.models.block_size());
     }
     auto untaught = who.models.drafter;
-    return {std::move(who), source.schedule, s.settings(), std::move(untaught), std::move(counts)};
+    return {std::move(who), source.schedule, s.settings(), std::move(untaught), std::move(counts), source.stored};
 }
 
 /// Gives all their schedules. Those that go by costs have the same times of the target's pass: that of the longest
@@ -77,6 +78,13 @@ std::vector<token_id> decode(session const& s, runner& with, text const& what, t
     return std::move(done.outputs.front());
 }
 
+/// A text that is done, for the texts that follow.
+void store(runner& of, std::span<token_id const> prompt, std::span<token_id const> output) {
+    std::vector<token_id> whole(prompt.begin(), prompt.end());
+    whole.insert(whole.end(), output.begin(), output.end());
+    of.who.models.texts->add(0, whole);
+}
+
 /// Fails at the first token that is not plain decoding's, where it must be. The first runner is plain decoding.
 void decode_all(session const& s, std::vector<runner>& all, bool compare) {
     text_list const list = s.texts();
@@ -88,13 +96,17 @@ void decode_all(session const& s, std::vector<runner>& all, bool compare) {
     progress shown_so_far(s.status, "speed", s.chosen.repeats);
     for (std::size_t run = 0; run < s.chosen.repeats; ++run) {
         shown_so_far.begin_part("runs");
-        for (runner& r : all) r.runs.push_back(empty);
+        for (runner& r : all) {
+            r.runs.push_back(empty);
+            r.who.models.texts->forget(0);
+        }
         for (std::size_t i = 0; i < list.texts.size(); ++i) {
             auto const at = list.places[i];
             std::vector<std::vector<token_id>> outputs(all.size());
             for (std::size_t turn = 0; turn < all.size(); ++turn) {
                 std::size_t const m = (i + run + turn) % all.size();
                 outputs[m] = decode(s, all[m], list.texts[i], at, &all[m].runs[run][at.domain][at.prompt]);
+                if (all[m].stored) store(all[m], list.texts[i].prompt, outputs[m]);
             }
             if (run == 0) expected[i] = outputs.front();
             for (std::size_t m = 0; compare && m < all.size(); ++m) {

@@ -17,6 +17,7 @@
 #include <engine/kernels.hpp>
 #include <engine/model_files.hpp>
 #include <engine/stand_in.hpp>
+#include <engine/text_file.hpp>
 #include <sureleap/core/error.hpp>
 
 #include "numbers.hpp"
@@ -115,7 +116,13 @@ loaded_drafter load_draft_model(options const& chosen, engine::model_config cons
 loaded_drafter load_drafter(options const& chosen, std::optional<engine::model_config> const& config,
                             std::size_t block_size, loaded_target const& target, engine::thread_pool& pool) {
     std::size_t const vocabulary = target.model->vocabulary();
-    if (!chosen.speculates()) return {nullptr, engine::no_drafter<float>(vocabulary), {}, {}};
+    if (!chosen.speculates() && !chosen.joined) return {nullptr, sureleap::no_drafter<float>(vocabulary), {}, {}};
+    if (!config && chosen.joined) {
+        return {nullptr,
+                sureleap::no_drafter<float>(vocabulary),
+                {.name = "lookup", .description = "no model, blocks of " + grouped(block_size)},
+                {}};
+    }
     if (!config) {
         return {nullptr,
                 sureleap::lookup({.block_size = block_size, .target_vocabulary = vocabulary}),
@@ -131,6 +138,26 @@ loaded_drafter load_drafter(options const& chosen, std::optional<engine::model_c
     return config->kind == architecture::eagle3
                ? load_draft_model<engine::eagle3<float>>(chosen, *config, target, pool)
                : load_draft_model<engine::dspark<float>>(chosen, *config, target, pool);
+}
+
+/// What the files of --texts say, in the target's tokens.
+std::unique_ptr<sureleap::text_store> load_texts(options const& chosen, std::size_t vocabulary) {
+    std::vector<std::vector<token_id>> texts;
+    std::size_t tokens = 0;
+    if (!chosen.texts.empty()) {
+        auto const tokenizer = engine::tokenizer_of(chosen.target);
+        if (!tokenizer) fail_with("--texts: ", chosen.target.string(), " has no tokenizer");
+        tokenizer->check_fits(vocabulary);
+        for (auto const& file : chosen.texts) {
+            texts.push_back(tokenizer->encode(engine::read_text(file)));
+            tokens += texts.back().size() + 1;
+        }
+    }
+    sureleap::text_store_options const least{};
+    auto store = std::make_unique<sureleap::text_store>(
+        sureleap::text_store_options{.tokens_per_tenant = std::max(least.tokens_per_tenant, tokens)});
+    for (auto const& text : texts) store->add(chosen.settings.tenant, text);
+    return store;
 }
 
 void grow_trees(loaded_drafter& drafter, options const& chosen) {
@@ -168,6 +195,7 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     std::size_t const block_size = chosen.tree > 0         ? chosen.tree
                                    : config                ? config->draft->block_size
                                    : chosen.block_size > 0 ? chosen.block_size
+                                   : chosen.joined         ? engine::joined_block(0)
                                                            : sureleap::lookup_options{}.block_size;
     bool const is_free = chosen.joined && chosen.block_size == 0;
     std::size_t const longest_block = is_free ? engine::joined_block(block_size) : block_size;
@@ -185,9 +213,11 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
                                          : load_target_file(chosen, std::move(features), pool, limits, ranks);
     loaded_drafter drafter = load_drafter(chosen, config, block_size, target, pool);
     if (chosen.tree > 0 && chosen.shortlist == 0) grow_trees(drafter, chosen);
+    auto texts = load_texts(chosen, target.model->vocabulary());
     if (chosen.joined) {
-        engine::join_lookup(drafter.drafter, {.block_size = longest_block});
-        drafter.facts.description += ", joined with lookup";
+        engine::join_lookup(drafter.drafter, *texts, {.block_size = longest_block});
+        if (config) drafter.facts.description += ", joined with lookup";
+        if (!chosen.texts.empty()) drafter.facts.description += ", in " + counted(chosen.texts.size(), "text") + " too";
     }
     auto const rule = engine::make_rule(chosen.rule);
     engine::check_parts(drafter.drafter, make_schedule(chosen.schedule, drafter.drafter, unmeasured),
@@ -200,6 +230,7 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
                   .target = std::move(target.model),
                   .draft = std::move(drafter.model),
                   .successors = nullptr,
+                  .texts = std::move(texts),
                   .drafter = std::move(drafter.drafter),
                   .stop_tokens = std::move(target.stop_tokens),
                   .target_facts = std::move(target.facts),

@@ -26,6 +26,7 @@ struct models {
     std::unique_ptr<engine::target<float>> target;
     std::unique_ptr<engine::draft_model<float>> draft;            ///< in the drafter; none if that feeds on no features
     std::unique_ptr<sureleap::successor_table const> successors;  ///< in the drafter, if it draws from shortlists
+    std::unique_ptr<sureleap::text_store> texts;                  ///< what a joined drafter looks in beside the context
     engine::any_drafter<float> drafter;
     std::vector<token_id> stop_tokens;
     model_facts target_facts;

@@ -131,7 +131,7 @@ int run(options const& chosen, process_ranks& processes) {
         regex.emplace(chosen.regex, *asked.tokenizer, loaded.target->vocabulary(), loaded.stop_tokens);
         what.regex = &*regex;
     }
-    engine::any_drafter<float> nothing = engine::no_drafter<float>(loaded.target->vocabulary());
+    engine::any_drafter<float> nothing = sureleap::no_drafter<float>(loaded.target->vocabulary());
     method const speculative{loaded.drafter, loaded.draft.get(), std::move(schedule), rule, cost};
     method const plain{nothing, nullptr, sureleap::fixed_schedule{}, rule};
     if (chosen.converses()) {

@@ -36,6 +36,11 @@ void add_models(CLI::App& app, options& o) {
     models.flag("--join-lookup", o.joined,
                 "Where the last tokens occurred before, draft what followed them;\n"
                 "elsewhere let the drafter of --draft");
+    models
+        .add("--texts", o.texts, "FILE",
+             "Lookup, joined or alone, finds drafts in this text as well: what is edited, a\n"
+             "corpus. Once for every file")
+        ->allow_extra_args(false);
 }
 
 void add_prompt(CLI::App& app, options& o, std::filesystem::path& file) {
@@ -159,6 +164,11 @@ void complete(options& o, std::filesystem::path const& prompt_file, bool no_plai
     if (o.converses() && !o.json.empty()) fail_with("--json needs a prompt: a conversation has no report");
     if (o.draft.empty()) o.draft = o.tiny() ? tiny_drafter().string() : "lookup";
     if (o.joined && !o.drafts_by_model()) fail_with("--join-lookup needs a folder as --draft, whose drafter it joins");
+    if (!o.texts.empty() && (o.tiny() || !(o.joined || o.drafts_by_lookup()))) {
+        fail_with("--texts are for lookup in the texts of a --target: give --draft lookup, or --join-lookup");
+    }
+    // Texts beside the context are found by what joins a drafter: here one of no drafts.
+    o.joined = o.joined || !o.texts.empty();
     if (o.tree > 0 && !o.drafts_by_model()) fail_with("--tree needs a DSpark folder as --draft");
     if (o.joined && o.shortlist > 0) fail_with("--join-lookup does not go with --shortlist");
     if (o.shortlist > 0 && !o.drafts_by_model()) fail_with("--shortlist needs a DSpark or DFlash folder as --draft");

@@ -17,9 +17,10 @@ namespace generate {
 using sureleap::token_id;
 
 struct options {
-    std::filesystem::path target;  ///< a folder or a GGUF file; empty: the tiny models (tiny.hpp)
-    std::string draft;             ///< a folder, "lookup" or "none"
-    bool joined = false;           ///< lookup in front of the folder's drafter
+    std::filesystem::path target;              ///< a folder or a GGUF file; empty: the tiny models (tiny.hpp)
+    std::string draft;                         ///< a folder, "lookup" or "none"
+    bool joined = false;                       ///< lookup in front of the folder's drafter, or of none
+    std::vector<std::filesystem::path> texts;  ///< that lookup finds drafts in, beside the context
 
     std::optional<std::string> prompt;
     std::vector<token_id> tokens;  ///< the prompt as ids; the output is ids then

@@ -52,6 +52,7 @@ std::uint64_t fingerprint_of(mapped_files const& files) {
 }
 
 void expect_agreement(engine::any_ranks& ranks, options const& chosen, prompt const& asked, models const& loaded) {
+    auto const& s = chosen.settings;
     digest all;
     all.put(loaded.fingerprint);
     all.put(std::as_bytes(std::span(asked.tokens)));
@@ -61,7 +62,7 @@ void expect_agreement(engine::any_ranks& ranks, options const& chosen, prompt co
         all.put(name);
     }
     for (std::string const& stop : chosen.stops) all.put(std::string_view(stop));
-    auto const& s = chosen.settings;
+    loaded.texts->look(s.tenant, [&](sureleap::ngram_view const& texts) { all.put(std::as_bytes(texts.words())); });
     for (double const number : {s.temperature, s.top_p, s.min_p}) all.put(number);
     for (std::uint64_t const number :
          {std::uint64_t(s.top_k), std::uint64_t(s.max_new_tokens), std::uint64_t(s.max_draft_tokens), chosen.seed,

@@ -99,6 +99,7 @@
 #include <sureleap/drafter/listed_rows.hpp>
 #include <sureleap/drafter/lookup.hpp>
 #include <sureleap/drafter/ngram_index.hpp>
+#include <sureleap/drafter/no_drafter.hpp>
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>

@@ -367,7 +367,9 @@ TEST_CASE("drafters by name, alone, joined and zeroed") {
     CHECK(lookup.path == "lookup");
     CHECK_FALSE(lookup.joined);
     CHECK_FALSE(lookup.is_model());
-    for (char const* const text : {"x=lookup+", "x=zeroed:", "x=lookup+lookup", "x=zeroed:none"}) {
+    auto const stored = parse_draft("s=store+none");
+    CHECK((stored.stored && stored.joined && !stored.is_model()));
+    for (char const* const text : {"x=lookup+", "x=store+", "x=zeroed:", "x=lookup+lookup", "x=zeroed:none"}) {
         CAPTURE(text);
         CHECK(says(error_text([&] { static_cast<void>(parse_draft(text)); }), "expected the path of a model"));
     }

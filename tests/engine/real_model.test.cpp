@@ -226,7 +226,7 @@ TEST_CASE("real model: speculative decoding gives the tokens of plain decoding",
         return;
     }
     real_model model(file);
-    engine::any_drafter<float> const plain = engine::no_drafter<float>(model.target.vocabulary());
+    engine::any_drafter<float> const plain = sureleap::no_drafter<float>(model.target.vocabulary());
     engine::any_drafter<float> const lookup =
         sureleap::lookup({.block_size = 6, .target_vocabulary = model.target.vocabulary()});
     struct choice {

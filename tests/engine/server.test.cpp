@@ -514,7 +514,7 @@ TEST_CASE("server: confidences are scaled by the temperatures that the drafter h
     for (bool const joined : {false, true}) {
         INFO((joined ? "joined" : "alone"));
         tiny::served parts(models(), kind::vanilla, drafter, storage::bf16, {1, 96, 11});
-        if (joined) engine::join_lookup(parts.drafter, {.block_size = 10});
+        if (joined) engine::join_lookup(parts.drafter, parts.texts, {.block_size = 10});
         std::vector<double> const temperatures = {0.5, 2.0, 1.0, 4.0};
         parts.observer->set_confidence_temperatures(temperatures);
         auto const scaling = sureleap::sequential_temperature_scaling(temperatures);

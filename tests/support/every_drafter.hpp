@@ -16,6 +16,7 @@
 
 #include <sureleap/drafter/given.hpp>
 #include <sureleap/drafter/lookup.hpp>
+#include <sureleap/drafter/no_drafter.hpp>
 #include <sureleap/drafter/parallel.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/drafter/tree_drafter.hpp>
@@ -166,6 +167,8 @@ void for_each_drafter(world const& w, Visit&& visit) {
     visit("with_lookup, semi_autoregressive", lends::until_draw, true, [&] { return with_lookup{semi_of(w)}; });
     visit("with_lookup, parallel", lends::until_judged, true, [&] { return with_lookup{headless()}; });
     visit("with_lookup, autoregressive", lends::nothing, true, [&] { return with_lookup{model()}; });
+    visit("with_lookup, no_drafter", lends::nothing, true,
+          [&] { return with_lookup{no_drafter<double>{w.vocabulary}, {.block_size = w.block_size, .longest = 3}}; });
     visit("with_forced, semi_autoregressive", lends::until_draw, false, [&] { return with_forced{semi_of(w)}; });
     visit("given_drafts", lends::nothing, false, [&] { return drawn_outside{w, true, false}; });
     visit("given_drafts without q", lends::nothing, false, [&] { return drawn_outside{w, false, false}; });

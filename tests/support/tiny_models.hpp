@@ -43,6 +43,7 @@ struct served {
     std::unique_ptr<engine::eagle3<float>> eagle3;
     engine::draft_model<float>* observer = nullptr;
     std::unique_ptr<sureleap::successor_table const> successors;
+    sureleap::text_store texts;  ///< that a joined drafter looks in
     engine::any_drafter<float> drafter;
 
     served(agreeing_models const& models, kind k, drafter_shape const& d, engine::storage type,
@@ -55,7 +56,7 @@ private:
     engine::any_drafter<float> make(agreeing_models const& models, kind k, drafter_shape d, engine::storage type,
                                     engine::serving_limits const& limits) {
         std::size_t const V = target.vocabulary();
-        if (k == kind::none) return engine::no_drafter<float>(V);
+        if (k == kind::none) return sureleap::no_drafter<float>(V);
         if (k == kind::lookup) return sureleap::lookup({.block_size = d.block_size, .target_vocabulary = V});
         if (k == kind::eagle3) {
             eagle3 = std::make_unique<engine::eagle3<float>>(models.eagle3(d, type), target, pool, limits);
@@ -76,7 +77,7 @@ private:
             engine::set_drafter(made, *dspark,
                                 engine::listing_head<float>(std::move(head), 1 + V / 5, successors->view()));
         }
-        if (k == kind::joined) engine::join_lookup(made, {.longest = 3, .shortest = 1});
+        if (k == kind::joined) engine::join_lookup(made, texts, {.longest = 3, .shortest = 1});
         return made;
     }
 };

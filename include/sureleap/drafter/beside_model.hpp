@@ -29,7 +29,7 @@ SURELEAP_BEGIN_NAMESPACE
 /// The drafter that derives from this one says what is found and how sure it is of that:
 ///
 ///     static constexpr char const* name;
-///     void find(request_view const& request, Found& found) const;    in what another pass left of `found`
+///     void find(request_view const& request, Found& found);          in what another pass left of `found`
 ///     double confidence(Found const& found, std::size_t k) const;    of token k, before it is known
 ///
 /// Found has tokens() -> std::span<token_id const>; none: the drafter inside drafts.
@@ -95,7 +95,9 @@ public:
     [[nodiscard]] forward_type forward(std::span<request_view const> requests) {
         auto memory = passes_.take();
         memory->found.resize(requests.size());
-        for (std::size_t r = 0; r < requests.size(); ++r) derived().find(requests[r], memory->found[r]);
+        for (std::size_t r = 0; r < requests.size(); ++r) {
+            static_cast<Derived&>(*this).find(requests[r], memory->found[r]);
+        }
         auto const left = left_of(*memory, requests);
         bool const any_left = std::any_of(left.begin(), left.end(), [&](request_view const& request) {
             return request.draft_cap(other_.block_size()) > 0;

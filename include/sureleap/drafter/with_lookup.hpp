@@ -22,7 +22,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -192,8 +194,8 @@ struct with_lookup_options {
 /// plans at the anchor if Drafter does. The other drafter is held by value, or by reference where an lvalue was given
 /// to the deduction guide. Needs request_view::context and commit.
 ///
-/// Texts: draft_texts, which must outlive it. Texts may be added at any time. But a round that failed and is run again
-/// has to find what it found before, or its requests end with other_draft.
+/// Texts: draft_texts, which must outlive it. Texts may be added at any time: a round that failed and is run again
+/// drafts what it found before (round/attempts.hpp).
 template <class Drafter, class Texts = no_texts>
 class with_lookup : public beside_model<with_lookup<Drafter, Texts>, Drafter, detail::found_text> {
     using base = beside_model<with_lookup<Drafter, Texts>, Drafter, detail::found_text>;
@@ -241,25 +243,18 @@ public:
     [[nodiscard]] match_acceptance const& acceptance() const noexcept { return acceptance_; }
 
     /// O(context * longest), and for each text O(candidates * longest).
-    void find(request_view const& request, detail::found_text& found) const {
-        found.begin(0);
-        std::size_t const most = this->block_size();  // also of what is not drafted: it teaches
-        if (request.found_cap(most) == 0) return;
-        found.reserve(most);
-        lookup_match const own = found_.match(request.context);
-        found.begin(own.length);  // what texts have to exceed
-        texts_->look(request, [&](ngram_view const& texts) {
-            ngram_matches const places = texts.find(request.context, search_);
-            std::size_t longest = 0;
-            for (ngram_match const& place : places) longest = std::max(longest, place.length);
-            if (longest <= found.length) return;
-            found.begin(longest);
-            found.follow(texts, places, most, this->target_vocabulary());
-        });
-        if (!found.followed.empty()) return;
-        found.begin(own.length);
-        for (token_id const x : own.followed.first(std::min(own.followed.size(), most))) {
-            found.push(x, agreement::one_place);
+    void find(request_view const& request, detail::found_text& found) {
+        if constexpr (has_texts) {
+            auto& [position, anchor, tenant, before] = found_before_[{request.id, request.slot}];
+            auto const now = std::tuple(request.position, request.anchor, request.settings->tenant);
+            if (std::tie(position, anchor, tenant) != now) {
+                search(request, before);
+                std::tie(position, anchor, tenant) = now;
+            }
+            found = before;
+            if (found_before_.size() > most_found_before) found_before_.erase(found_before_.begin());
+        } else {
+            search(request, found);
         }
     }
     [[nodiscard]] double confidence(detail::found_text const& found, std::size_t k) const noexcept {
@@ -282,7 +277,9 @@ public:
                 memory_type const& memory) noexcept {
         for (std::size_t r = 0; r < std::min(verdicts.size(), block.requests().size()); ++r) {
             verdict const& v = verdicts[r];
+            request_view const& request = block.requests()[r];
             note const& was = memory.notes[r];
+            if (v.outcome == status::ok) found_before_.erase({request.id, request.slot});
             if (was.round != block.round() || was.length == 0 || v.outcome != status::ok) continue;
             auto const learn = [&](std::size_t k, bool accepted) {
                 acceptance_.observe(was.length + k, accepted, memory.agreed[r][k]);
@@ -318,10 +315,43 @@ private:
         }
     }
 
+    /// What a request found whose round has not ended.
+    struct found_in_round {
+        std::uint64_t position = 0;
+        token_id anchor = no_token;
+        std::uint32_t tenant = 0;
+        detail::found_text found{};
+    };
+    /// More requests than are decoded at once: the oldest may have left without a commit.
+    static constexpr std::size_t most_found_before = 4096;
+
+    void search(request_view const& request, detail::found_text& found) const {
+        found.begin(0);
+        std::size_t const most = this->block_size();  // also of what is not drafted: it teaches
+        if (request.found_cap(most) == 0) return;
+        found.reserve(most);
+        lookup_match const own = found_.match(request.context);
+        found.begin(own.length);  // what texts have to exceed
+        texts_->look(request, [&](ngram_view const& texts) {
+            ngram_matches const places = texts.find(request.context, search_);
+            std::size_t longest = 0;
+            for (ngram_match const& place : places) longest = std::max(longest, place.length);
+            if (longest <= found.length) return;
+            found.begin(longest);
+            found.follow(texts, places, most, this->target_vocabulary());
+        });
+        if (!found.followed.empty()) return;
+        found.begin(own.length);
+        for (token_id const x : own.followed.first(std::min(own.followed.size(), most))) {
+            found.push(x, agreement::one_place);
+        }
+    }
+
     lookup found_;
     match_acceptance acceptance_;
     Texts const* texts_;
     ngram_search search_;
+    std::map<std::pair<request_id, std::size_t>, found_in_round> found_before_{};  // by id and slot
 };
 
 template <class D>

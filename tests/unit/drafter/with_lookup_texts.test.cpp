@@ -5,13 +5,18 @@
 #include <sureleap/drafter/with_lookup.hpp>
 #include <sureleap/serving/text_store.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
+#include <sureleap/decoder.hpp>
+#include <sureleap/drafter/context_model.hpp>
 #include <sureleap/schedule/simple.hpp>
 #include <sureleap/verify/match.hpp>
+#include <sureleap/verify/rejection.hpp>
 
 #include "support/common.hpp"
 #include "support/drafted.hpp"
@@ -150,6 +155,32 @@ TEST_CASE("with_lookup: what is learned is learned by the length of a match, and
     CHECK(!near(seen(2, agreement::most_places), 1.0));
     CHECK(!near(seen(2, agreement::one_place), 1.0));
     CHECK(!near(seen(3, agreement::all_places), 0.0));
+}
+
+TEST_CASE("with_lookup: a round that is run again drafts what it found, whatever was added since") {
+    text_store store{{.tokens_per_tenant = 100, .tenants = 1}};
+    store.add(0, tokens{1, 2, 3, 11, 12});
+    bool fails = true;
+    auto target = model_of<double>(V, [&](auto, auto logits) {
+        if (fails) throw std::runtime_error("no memory for this pass");
+        std::fill(logits.begin(), logits.end(), 0.0);
+        logits[11] = 3.0;
+    });
+    decoder dec{target, with_lookup{semi_of(w), store}, fixed_schedule{}, token_rejection{}};
+    request_id const id = dec.submit(tokens{0, 1, 2, 3}, {.seed = 1, .max_new_tokens = 4});
+    for (int again = 0; again < 2; ++again) {
+        CHECK_THROWS_WITH(dec.step(), "no memory for this pass");
+        store.add(0, tokens{0, 1, 2, 3, 13, 14});  // a longer match
+    }
+    fails = false;
+    dec.step();
+    CHECK(dec.round().verdicts[0].outcome == status::ok);
+    CHECK(dec.round().verdicts[0].drafted == 2);
+    CHECK(dec.generated(id).size() == dec.round().verdicts[0].emitted.size());
+    // What the round after finds is new.
+    one_request const of({0, 1, 2, 3});
+    with_lookup anew{semi_of(w), store};
+    CHECK(drawn(anew, of) == tokens{13, 14});
 }
 
 TEST_CASE("match_acceptance: of lengths beyond the longest as much is assumed, and each learns for itself") {
