@@ -85,6 +85,9 @@ TEST_CASE("with_lookup: the longest match counts, the context's own among equals
     CHECK(drawn(joined, one_request({2, 3, 5, 0, 1, 2, 3})) == tokens{10, 11, 12, 13});  // three of one, two of the own
     CHECK(drawn(joined, one_request({1, 2, 3, 5, 0, 1, 2, 3})) == tokens{5, 0, 1, 2});   // three of each
     CHECK(drawn(joined, one_request({9, 4, 2, 3})) == tokens{10, 11, 12, 13});           // two are enough
+    texts_for_all const six{texts_of({{2, 3, 4, 5, 6, 7, 10}})};
+    with_lookup long_matches{semi_of(w), six};  // lookup itself looks no further than five
+    CHECK(drawn(long_matches, one_request({1, 2, 3, 4, 5, 6, 7, 11, 0, 1, 2, 3, 4, 5, 6, 7})) == tokens{11, 0, 1, 2});
     auto alone = semi_of(w);
     CHECK(drawn(joined, one_request({9, 4, 3})) == drawn(alone, one_request({9, 4, 3})));  // one is not
     // What lies outside of the vocabulary is matched and not drafted.
@@ -94,7 +97,7 @@ TEST_CASE("with_lookup: the longest match counts, the context's own among equals
     CHECK(drawn(images, one_request({8, 3, 5, 50, 8, 3})) == tokens{5});  // nothing can follow the longer match there
 }
 
-TEST_CASE("with_lookup: places are followed by what most of them go on with, the newest among equals") {
+TEST_CASE("with_lookup: the newest of the longest matches is followed, and the other places vote") {
     texts_for_all const texts{
         texts_of({{1, 2, 10, 11, 15}, {1, 2, 10, 12, 15}, {1, 2, 10, 12, 16}, {1, 2, 13}, {1, 2, 14}})};
     with_lookup joined{semi_of(w), texts};
@@ -102,22 +105,29 @@ TEST_CASE("with_lookup: places are followed by what most of them go on with, the
     one_request const of({0, 1, 2});
     joined.find(of.views[0], found);
     CHECK(found.length == 2);
-    CHECK(found.followed == tokens{10, 12, 16});
-    CHECK(found.agreed == std::vector{agreement::most_places, agreement::most_places, agreement::most_places});
+    CHECK(found.followed == tokens{14});
+    CHECK(found.agreed == std::vector{agreement::some_places});
     one_request const longer({0, 1, 2, 10, 12});
     joined.find(longer.views[0], found);
     CHECK(found.length == 4);
     CHECK(found.followed == tokens{16});
-    CHECK(found.agreed == std::vector{agreement::most_places});
-    one_request const agreed({5, 2, 10});
-    joined.find(agreed.views[0], found);
+    CHECK(found.agreed == std::vector{agreement::some_places});
+    one_request const shorter({5, 2, 10});
+    joined.find(shorter.views[0], found);
     CHECK(found.followed == tokens{12, 16});
+    CHECK(found.agreed == std::vector{agreement::some_places, agreement::some_places});
     texts_for_all const same{texts_of({{1, 2, 10, 11}, {1, 2, 10, 12, 13, 14}})};
     with_lookup both{semi_of(w), same};
     both.find(of.views[0], found);
     CHECK(found.followed == tokens{10, 12, 13, 14});
     CHECK(found.agreed ==
-          std::vector{agreement::all_places, agreement::most_places, agreement::one_place, agreement::one_place});
+          std::vector{agreement::all_places, agreement::some_places, agreement::one_place, agreement::one_place});
+    // The context's own place votes as well.
+    one_request const own({1, 2, 10, 19, 1, 2});
+    both.find(own.views[0], found);
+    CHECK(found.followed == tokens{10, 19, 1, 2});
+    CHECK(found.agreed ==
+          std::vector{agreement::all_places, agreement::some_places, agreement::one_place, agreement::one_place});
 }
 
 TEST_CASE("with_lookup: a request drafts from its tenant's texts and from those of everybody") {
@@ -151,8 +161,8 @@ TEST_CASE("with_lookup: what is learned is learned by the length of a match, and
     auto const near = [](double a, double b) { return std::abs(a - b) < 1e-3; };
     auto const& seen = joined.acceptance();
     CHECK(near(seen(2, agreement::all_places), 1.0));
-    CHECK(near(seen(3, agreement::most_places), 0.0));
-    CHECK(!near(seen(2, agreement::most_places), 1.0));
+    CHECK(near(seen(3, agreement::some_places), 0.0));
+    CHECK(!near(seen(2, agreement::some_places), 1.0));
     CHECK(!near(seen(2, agreement::one_place), 1.0));
     CHECK(!near(seen(3, agreement::all_places), 0.0));
 }
