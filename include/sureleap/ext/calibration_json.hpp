@@ -9,6 +9,7 @@
 // the new start may be others. Tenants are not saved; they start from the shared maps.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -34,21 +35,36 @@ inline constexpr char const* evidence_format = "sureleap.online_evidence";
     return field.number_within(-1e12, 1e12, "a number in [-1e12, 1e12]");
 }
 
-/// No sums over observations look otherwise; what does would be fitted to something that is no map.
+/// No sums over observations look otherwise; what does would be fitted to something that is no map. Squares of terms,
+/// each divided by what it is at most, have no negative eigenvalue.
 [[nodiscard]] inline bool is_evidence(std::array<double, logit_evidence::size> const& n) noexcept {
-    auto const within = [](double product, double a, double b) { return product * product <= a * b * (1.0 + 1e-9); };
-    bool const squares = n[0] >= 0.0 && n[2] >= 0.0 && n[5] >= 0.0 && within(n[1], n[0], n[2]) &&
-                         within(n[3], n[0], n[5]) && within(n[4], n[2], n[5]);
-    double const determinant =
-        n[0] * (n[2] * n[5] - n[4] * n[4]) - n[1] * (n[1] * n[5] - n[4] * n[3]) + n[3] * (n[1] * n[4] - n[2] * n[3]);
-    return squares && determinant >= -1e-9 * n[0] * n[2] * n[5] && n[10] >= 0.0 && n[9] >= n[10];
+    auto const at = [](std::size_t i, std::size_t j) { return i * (i + 1) / 2 + j; };
+    std::array<double, logit_evidence::squares> factor{};  // of Cholesky
+    for (std::size_t i = 0; i < logit_evidence::terms; ++i) {
+        for (std::size_t j = 0; j <= i; ++j) {
+            double const most = std::sqrt(n[at(i, i)]) * std::sqrt(n[at(j, j)]);
+            double sum = most > 0.0 ? n[at(i, j)] / most : n[at(i, j)];
+            if (!(most > 0.0) && sum != 0.0) return false;
+            for (std::size_t m = 0; m < j; ++m) sum -= factor[at(i, m)] * factor[at(j, m)];
+            if (i == j) sum = std::sqrt(sum + 1e-9);
+            if (i == j && std::isnan(sum)) return false;
+            factor[at(i, j)] = i == j ? sum : sum / factor[at(j, j)];
+        }
+    }
+    double const observations = n[logit_evidence::size - 2];
+    double const accepted = n[logit_evidence::size - 1];
+    return accepted >= 0.0 && observations >= accepted;
 }
+
+/// Terms that a position has evidence of: what a calibration fits, or all of a learned_confidence.
+inline constexpr std::array<std::size_t, 2> evidence_terms{3, logit_evidence::terms};
 
 }  // namespace detail
 
 /// { "format": "sureleap.online_evidence", "version": 1, "block_size": 7,
 ///   "positions": [ {"squares": [6 numbers, the lower triangle by rows], "moments": [3 numbers],
 ///                   "observations": 812.4, "accepted": 503.1}, ... ] }
+/// Of a learned_confidence they are 21 and 6.
 [[nodiscard]] inline std::string to_json(online_maps const& maps) {
     using ordered = nlohmann::ordered_json;
     ordered document{{"format", detail::evidence_format}, {"version", 1}};
@@ -56,11 +72,15 @@ inline constexpr char const* evidence_format = "sureleap.online_evidence";
     document["positions"] = ordered::array();
     for (std::size_t k = 0; k < maps.block_size(); ++k) {
         auto const n = maps.evidence(k).numbers();
+        auto const squares = n.begin();
+        auto const moments = n.begin() + logit_evidence::squares;
+        bool const few = std::all_of(squares + 6, moments, [](double sum) { return sum == 0.0; });
+        auto const terms = static_cast<std::ptrdiff_t>(detail::evidence_terms[few ? 0 : 1]);
         ordered position;
-        position["squares"] = ordered::array({n[0], n[1], n[2], n[3], n[4], n[5]});
-        position["moments"] = ordered::array({n[6], n[7], n[8]});
-        position["observations"] = n[9];
-        position["accepted"] = n[10];
+        position["squares"] = std::vector<double>(squares, squares + terms * (terms + 1) / 2);
+        position["moments"] = std::vector<double>(moments, moments + terms);
+        position["observations"] = n[logit_evidence::size - 2];
+        position["accepted"] = n[logit_evidence::size - 1];
         document["positions"].push_back(std::move(position));
     }
     return document.dump(2);
@@ -81,13 +101,14 @@ inline constexpr char const* evidence_format = "sureleap.online_evidence";
         auto const position = list[k];
         auto const squares = position["squares"];
         auto const moments = position["moments"];
-        if (squares.size() != 6) squares.wrong("6 numbers");
-        if (moments.size() != 3) moments.wrong("3 numbers");
+        std::size_t const terms = detail::evidence_terms[squares.size() == logit_evidence::squares ? 1 : 0];
+        if (squares.size() != terms * (terms + 1) / 2) squares.wrong("6 numbers, or 21");
+        if (moments.size() != terms) moments.wrong(terms == 3 ? "3 numbers" : "6 numbers");
         std::array<double, logit_evidence::size> n{};
-        for (std::size_t i = 0; i < 6; ++i) n[i] = detail::read_sum(squares[i]);
-        for (std::size_t i = 0; i < 3; ++i) n[6 + i] = detail::read_sum(moments[i]);
-        n[9] = detail::read_sum(position["observations"]);
-        n[10] = detail::read_sum(position["accepted"]);
+        for (std::size_t i = 0; i < squares.size(); ++i) n[i] = detail::read_sum(squares[i]);
+        for (std::size_t i = 0; i < terms; ++i) n[logit_evidence::squares + i] = detail::read_sum(moments[i]);
+        n[logit_evidence::size - 2] = detail::read_sum(position["observations"]);
+        n[logit_evidence::size - 1] = detail::read_sum(position["accepted"]);
         if (!detail::is_evidence(n)) position.wrong("sums that observations can have");
         evidence.push_back(logit_evidence::of_numbers(n));
     }

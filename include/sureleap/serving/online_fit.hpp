@@ -2,7 +2,7 @@
 //
 // A logit map that is fitted while it serves: decayed sums of constant size instead of samples.
 //
-//     P(accepted) = sigmoid(slope * logit(c) + offset + reliance * history)
+//     P(accepted) = sigmoid(slope * logit(c) + offset + reliance * history + entropy, margin and surprise, weighted)
 //
 // What is kept is the evidence of a least-squares problem. Let y be an observation made while the map said p =
 // sigmoid(e). It counts as a measurement e + (y - p) / h of the argument, with weight h = p (1 - p). That is Newton's
@@ -31,6 +31,10 @@ SURELEAP_BEGIN_NAMESPACE
 struct logit_terms {
     double logit = 0.0;    ///< of the raw confidence
     double history = 0.0;  ///< how much better than others the request did of late, in logits; 0: nothing known
+    // Of the law that the token is drawn from (learned_confidence); 0 where nobody asks.
+    double entropy = 0.0;   ///< in nats
+    double margin = 0.0;    ///< log of the likeliest token's probability over that of the next
+    double surprise = 0.0;  ///< the same over that of the token that was drawn
 
     /// A confidence of 0 or 1 counts as odds of e^12 (160,000 to one): a head that is certain can be mistaken, and no
     /// finite map would move infinity. NaN stays NaN.
@@ -47,21 +51,27 @@ struct online_map {
     double slope = 1.0;     ///< 1 / temperature, positive
     double offset = 0.0;    ///< in logits
     double reliance = 0.0;  ///< on the request's history, not negative
+    double entropy = 0.0;   ///< of the terms of these names
+    double margin = 0.0;
+    double surprise = 0.0;
 
     [[nodiscard]] double argument(logit_terms const& x) const noexcept {
-        return slope * x.logit + offset + reliance * x.history;
+        return slope * x.logit + offset + reliance * x.history + entropy * x.entropy + margin * x.margin +
+               surprise * x.surprise;
     }
     [[nodiscard]] double operator()(logit_terms const& x) const noexcept {
         return 1.0 / (1.0 + std::exp(-argument(x)));
     }
-    /// Without the history.
+    /// What it does to a confidence of which nothing else is known.
     [[nodiscard]] logit_scaling scaling() const noexcept { return {1.0 / slope, offset}; }
     /// Coefficient by coefficient: what one map adds to another.
     [[nodiscard]] friend online_map operator+(online_map const& a, online_map const& b) noexcept {
-        return {a.slope + b.slope, a.offset + b.offset, a.reliance + b.reliance};
+        return {a.slope + b.slope,     a.offset + b.offset, a.reliance + b.reliance,
+                a.entropy + b.entropy, a.margin + b.margin, a.surprise + b.surprise};
     }
     [[nodiscard]] friend online_map operator-(online_map const& a, online_map const& b) noexcept {
-        return {a.slope - b.slope, a.offset - b.offset, a.reliance - b.reliance};
+        return {a.slope - b.slope,     a.offset - b.offset, a.reliance - b.reliance,
+                a.entropy - b.entropy, a.margin - b.margin, a.surprise - b.surprise};
     }
     [[nodiscard]] bool operator==(online_map const&) const = default;
 };
@@ -71,6 +81,7 @@ enum class online_terms : std::uint8_t {
     temperature = 1,  ///< the slope alone: the paper's sequential temperature scaling
     platt = 2,        ///< slope and offset: also mends acceptance that moved as a whole
     history = 3,      ///< and how far to rely on the request's own recent acceptance
+    all = 6,          ///< and what the law of the token says beyond its confidence
 };
 
 /// Decayed sums over observations of one position: what it takes to fit a map, and how often x_k was accepted.
@@ -80,6 +91,8 @@ public:
     static constexpr double highest_slope = 10.0;
     static constexpr double largest_offset = 12.0;
     static constexpr double largest_reliance = 4.0;
+    static constexpr double largest_weight = 10.0;  ///< of a term of the law
+    static constexpr std::size_t terms = 6;
 
     /// One observation under the map that was in force. O(1): an exponential.
     ///
@@ -91,9 +104,9 @@ public:
         double const p = 1.0 / (1.0 + std::exp(-argument));
         double const residual = (accepted ? 1.0 : 0.0) - p;
         double const weight = std::max(p * (1.0 - p), 0.25 * std::fabs(residual));
-        std::array<double, 3> const row{x.logit, 1.0, x.history};
-        for (std::size_t i = 0; i < 3; ++i) {
-            for (std::size_t j = 0; j <= i; ++j) squares_[i][j] += weight * row[i] * row[j];
+        vector const row{x.logit, 1.0, x.history, x.entropy, x.margin, x.surprise};
+        for (std::size_t i = 0; i < terms; ++i) {
+            for (std::size_t j = 0; j <= i; ++j) squares_[at(i, j)] += weight * row[i] * row[j];
             moments_[i] += (weight * argument + residual) * row[i];
         }
         observations_ += 1.0;
@@ -108,47 +121,52 @@ public:
     }
     /// The same of what the map is fitted to, not of the acceptance rate.
     void fade(double factor) noexcept {
-        for (auto& row : squares_) {
-            for (double& s : row) s *= factor;
-        }
+        for (double& s : squares_) s *= factor;
         for (double& m : moments_) m *= factor;
     }
 
     /// The map of this evidence and of a prior that counts as `prior_weight` > 0 observations at even odds with logits
-    /// about 2 from 0. Coefficients within the limits above, in particular finite. O(1).
-    [[nodiscard]] online_map fit(online_map const& prior, double prior_weight, online_terms terms) const noexcept {
-        std::array<double, 3> const precision{prior_weight, 0.25 * prior_weight, 0.25 * prior_weight};
-        std::array<double, 3> theta{prior.slope, prior.offset, prior.reliance};
-        auto const free = static_cast<std::size_t>(terms);
+    /// and margins about 2 from 0 and the other terms about 1. Coefficients within the limits above, in particular
+    /// finite. O(1).
+    [[nodiscard]] online_map fit(online_map const& prior, double prior_weight, online_terms fitted) const noexcept {
+        constexpr vector precision{1.0, 0.25, 0.25, 0.25, 1.0, 0.25};
+        vector theta{prior.slope, prior.offset, prior.reliance, prior.entropy, prior.margin, prior.surprise};
+        auto const free = static_cast<std::size_t>(fitted);
         // Relative to the prior, so that coefficients that are not fitted drop out of the equations.
-        auto a = squares_;
-        std::array<double, 3> b{};
-        for (std::size_t i = 0; i < 3; ++i) {
-            b[i] = moments_[i];
-            for (std::size_t j = 0; j < 3; ++j) b[i] -= squares_[std::max(i, j)][std::min(i, j)] * theta[j];
-            a[i][i] += precision[i];
+        triangle a = squares_;
+        vector b = moments_;
+        for (std::size_t i = 0; i < free; ++i) {
+            for (std::size_t j = 0; j < terms; ++j) b[i] -= squares_[at(std::max(i, j), std::min(i, j))] * theta[j];
+            a[at(i, i)] += precision[i] * prior_weight;
         }
-        std::array<double, 3> step = solve(a, b, free);
+        vector step = solve(a, b, free);
         double const slope = std::clamp(theta[0] + step[0], lowest_slope, highest_slope);
         if (slope != theta[0] + step[0]) {  // held at its limit: the best of the others there
             double const held = slope - theta[0];
-            a[0][0] = 1.0;
+            a[at(0, 0)] = 1.0;
             b[0] = held;
-            for (std::size_t i = 1; i < 3; ++i) {
-                b[i] -= a[i][0] * held;
-                a[i][0] = 0.0;
+            for (std::size_t i = 1; i < free; ++i) {
+                b[i] -= a[at(i, 0)] * held;
+                a[at(i, 0)] = 0.0;
             }
             step = solve(a, b, free);
         }
         for (std::size_t i = 0; i < free; ++i) theta[i] += step[i];
-        return {slope, std::clamp(theta[1], -largest_offset, largest_offset),
-                std::clamp(theta[2], 0.0, largest_reliance)};
+        auto const within = [&](std::size_t i, double least, double most) { return std::clamp(theta[i], least, most); };
+        return {slope,
+                within(1, -largest_offset, largest_offset),
+                within(2, 0.0, largest_reliance),
+                within(3, -largest_weight, largest_weight),
+                within(4, -largest_weight, largest_weight),
+                within(5, -largest_weight, largest_weight)};
     }
 
     /// The terms of an observation that informs as much as the others do on average; 0 without any.
     [[nodiscard]] logit_terms mean() const noexcept {
-        double const weight = squares_[1][1];
-        return weight > 0.0 ? logit_terms{squares_[1][0] / weight, squares_[2][1] / weight} : logit_terms{};
+        double const weight = squares_[at(1, 1)];
+        if (!(weight > 0.0)) return {};
+        auto const of = [&](std::size_t i) { return squares_[at(i, 1)] / weight; };
+        return {squares_[at(1, 0)] / weight, of(2), of(3), of(4), of(5)};
     }
     /// How many observations count, decayed ones by what is left of them, and how many of these were accepted.
     [[nodiscard]] double observations() const noexcept { return observations_; }
@@ -156,47 +174,54 @@ public:
 
     /// The sums as numbers, to be kept over a restart: squares (lower triangle by rows), moments, observations,
     /// accepted.
-    static constexpr std::size_t size = 11;
+    static constexpr std::size_t squares = terms * (terms + 1) / 2;
+    static constexpr std::size_t size = squares + terms + 2;
     [[nodiscard]] std::array<double, size> numbers() const noexcept {
-        return {squares_[0][0], squares_[1][0], squares_[1][1], squares_[2][0], squares_[2][1], squares_[2][2],
-                moments_[0],    moments_[1],    moments_[2],    observations_,  accepted_};
+        std::array<double, size> n{};
+        std::copy(moments_.begin(), moments_.end(), std::copy(squares_.begin(), squares_.end(), n.begin()));
+        n[size - 2] = observations_;
+        n[size - 1] = accepted_;
+        return n;
     }
     [[nodiscard]] static logit_evidence of_numbers(std::array<double, size> const& n) noexcept {
         logit_evidence e;
-        e.squares_ = {{{n[0], 0.0, 0.0}, {n[1], n[2], 0.0}, {n[3], n[4], n[5]}}};
-        e.moments_ = {n[6], n[7], n[8]};
-        e.observations_ = n[9];
-        e.accepted_ = n[10];
+        std::copy_n(n.begin(), squares, e.squares_.begin());
+        std::copy_n(n.begin() + squares, terms, e.moments_.begin());
+        e.observations_ = n[size - 2];
+        e.accepted_ = n[size - 1];
         return e;
     }
 
 private:
-    using matrix = std::array<std::array<double, 3>, 3>;  // the lower triangle
+    using vector = std::array<double, terms>;
+    using triangle = std::array<double, squares>;  // the lower one, by rows
     static constexpr double least_pivot = 0x1p-30;
+
+    [[nodiscard]] static constexpr std::size_t at(std::size_t i, std::size_t j) noexcept { return i * (i + 1) / 2 + j; }
 
     // The first n unknowns of a x = b, for a positive definite a, by Cholesky; the others are 0. A pivot is at least
     // the prior's precision, except where rounding has eaten it: then it counts as next to nothing, and x stays finite.
-    [[nodiscard]] static std::array<double, 3> solve(matrix a, std::array<double, 3> b, std::size_t n) noexcept {
+    [[nodiscard]] static vector solve(triangle a, vector b, std::size_t n) noexcept {
         for (std::size_t i = 0; i < n; ++i) {
             for (std::size_t j = 0; j <= i; ++j) {
-                double sum = a[i][j];
-                for (std::size_t m = 0; m < j; ++m) sum -= a[i][m] * a[j][m];
-                a[i][j] = i == j ? std::sqrt(sum > least_pivot ? sum : least_pivot) : sum / a[j][j];
+                double sum = a[at(i, j)];
+                for (std::size_t m = 0; m < j; ++m) sum -= a[at(i, m)] * a[at(j, m)];
+                a[at(i, j)] = i == j ? std::sqrt(sum > least_pivot ? sum : least_pivot) : sum / a[at(j, j)];
             }
-            for (std::size_t m = 0; m < i; ++m) b[i] -= a[i][m] * b[m];
-            b[i] /= a[i][i];
+            for (std::size_t m = 0; m < i; ++m) b[i] -= a[at(i, m)] * b[m];
+            b[i] /= a[at(i, i)];
         }
-        std::array<double, 3> x{};
+        vector x{};
         for (std::size_t i = n; i-- > 0;) {
             x[i] = b[i];
-            for (std::size_t m = i + 1; m < n; ++m) x[i] -= a[m][i] * x[m];
-            x[i] /= a[i][i];
+            for (std::size_t m = i + 1; m < n; ++m) x[i] -= a[at(m, i)] * x[m];
+            x[i] /= a[at(i, i)];
         }
         return x;
     }
 
-    matrix squares_{};                 // sum of weight x x'
-    std::array<double, 3> moments_{};  // sum of weight x (measurement)
+    triangle squares_{};  // sum of weight x x'
+    vector moments_{};    // sum of weight x (measurement)
     double observations_ = 0.0;
     double accepted_ = 0.0;
 };
