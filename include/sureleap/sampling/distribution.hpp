@@ -204,6 +204,13 @@ public:
         return kind_ == kind::one_hot && row_.row().size() > 0 ? row_.row().peak() : probability(mode());
     }
 
+    /// That, and the entropy; of a greedy law as of the softmax behind it. O(size), a pass of its own. Of a law.
+    [[nodiscard]] law_profile profile() const noexcept {
+        auto const& row = row_.row();
+        if (row.size() == 0) return {};
+        return kind_ == kind::one_hot ? row.softmax().profile() : row.profile();
+    }
+
     /// The tokens that have weight, ascending, in `out`, if the law is one-hot or truncated and they fit; else 0. A
     /// pass over the blocks that have weight.
     [[nodiscard]] std::size_t few_tokens(std::span<token_id> out) const noexcept {

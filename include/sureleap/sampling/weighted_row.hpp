@@ -9,6 +9,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <span>
@@ -21,6 +23,14 @@
 #include <sureleap/sampling/truncation.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
+
+/// How sure a law is: the probabilities of its likeliest token and of the next, and its entropy in nats.
+struct law_profile {
+    double peak = 1.0;
+    double runner_up = 0.0;
+    double entropy = 0.0;
+};
+
 namespace detail {
 
 /// The weights of one row. Trivially copyable; the row and the table must outlive it.
@@ -109,13 +119,55 @@ public:
         }
         return largest;
     }
+    /// Relative to the mode at temperature 1, where it is known and nothing is cut off.
+    [[nodiscard]] weighted_row softmax() const noexcept {
+        weighted_row same = *this;
+        same.functions_ = &functions_beside(top(), real(1));
+        same.shift_ = top();
+        same.scale_ = real(1);
+        return same;
+    }
     /// The mode's share of all weights at temperature 1.
     [[nodiscard]] double peak() const noexcept {
-        T const* const at = logits_.data() + mode_;
-        auto const& functions = functions_beside(load(*at), real(1));
-        real weight = 0;  // nearly 1, but one of the sum's: a quotient of two roundings may exceed 1
-        functions.weights(at, 1, load(*at), real(1), &weight);
-        return static_cast<double>(weight) / functions.sum(logits_.data(), logits_.size(), load(*at), real(1), nullptr);
+        weighted_row const law = softmax();
+        // Nearly 1, but one of the sum's: a quotient of two roundings may exceed 1.
+        return static_cast<double>(law.weight(static_cast<std::size_t>(mode_))) / law.sum();
+    }
+    /// Of the law that the weights give. A pass: H = log sum w - sum w log w / sum w, and log w is an exponent.
+    [[nodiscard]] law_profile profile() const noexcept {
+        constexpr std::size_t lanes = 8;  // sums and maxima that do not wait for each other
+        std::array<double, lanes> sum{};
+        std::array<double, lanes> sum_of_logs{};
+        std::array<real, lanes> best{};
+        std::array<real, lanes> next{};
+        segment<real> some;
+        segment<real> logs;
+        for (std::size_t first = 0; first < size(); first += some.size()) {
+            std::size_t const count = std::min(some.size(), size() - first);
+            std::size_t const whole = (count + lanes - 1) / lanes * lanes;
+            std::fill(some.begin(), some.begin() + whole, real(0));
+            std::fill(logs.begin(), logs.begin() + whole, real(0));
+            weights(first, std::span(some).first(count));
+            // Of an entry that has no weight any finite exponent will do.
+            for (std::size_t i = 0; i < count; ++i) logs[i] = std::max(exponent(first + i), real(-1e4));
+            for (std::size_t i = 0; i < whole; i += lanes) {
+                for (std::size_t n = 0; n < lanes; ++n) {
+                    real const w = some[i + n];
+                    sum[n] += static_cast<double>(w);
+                    sum_of_logs[n] += static_cast<double>(w * logs[i + n]);
+                    next[n] = std::max(next[n], std::min(best[n], w));
+                    best[n] = std::max(best[n], w);
+                }
+            }
+        }
+        for (std::size_t n = 1; n < lanes; ++n) {
+            sum[0] += sum[n];
+            sum_of_logs[0] += sum_of_logs[n];
+            next[0] = std::max({std::min(best[0], best[n]), next[0], next[n]});
+            best[0] = std::max(best[0], best[n]);
+        }
+        return {static_cast<double>(best[0]) / sum[0], static_cast<double>(next[0]) / sum[0],
+                std::max(std::log(sum[0]) - sum_of_logs[0] / sum[0], 0.0)};
     }
 
     // ---- sums --------------------------------------------------------------------------------------------------

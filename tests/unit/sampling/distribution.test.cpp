@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -693,4 +694,40 @@ TEST_CASE("settings: temperatures beyond what laws can hold are refused, of targ
             }
         }
     }
+}
+
+TEST_CASE("the profile of a law: its two likeliest tokens, and its entropy") {
+    support::dice roll(21);
+    auto const check = []<class T>(std::vector<T> const& row, transform const& how, double tolerance) {
+        transform law = how;
+        if (how.greedy()) law.temperature = 1.0;  // the softmax behind it
+        std::vector<double> logits(row.size());
+        std::transform(row.begin(), row.end(), logits.begin(), [](T const& x) { return static_cast<double>(load(x)); });
+        auto expected = reference(logits, law).p;
+        double entropy = 0.0;
+        for (double const p : expected) entropy -= p > 0.0 ? p * std::log(p) : 0.0;
+        std::sort(expected.begin(), expected.end(), std::greater<>{});
+        std::vector<token_id> order(row.size());
+        distribution<T> const q{{row, {}}, how, order};
+        law_profile const found = q.profile();
+        CAPTURE(row.size(), how.temperature, how.top_k, found.peak, found.runner_up, found.entropy, entropy);
+        CHECK(std::fabs(found.peak - expected[0]) <= tolerance);
+        CHECK(std::fabs(found.peak - q.peak()) <= tolerance);
+        CHECK(std::fabs(found.runner_up - (expected.size() > 1 ? expected[1] : 0.0)) <= tolerance);
+        CHECK(std::fabs(found.entropy - entropy) <= 20.0 * tolerance);
+    };
+    for (std::size_t const size : {1u, 2u, 7u, 8u, 255u, 256u, 300u, 5000u}) {
+        for (transform const& how : {transform{}, transform{.temperature = 0.4}, transform{.temperature = 0.0},
+                                     transform{.temperature = 2.0, .top_k = 5}, transform{.top_p = 0.7}}) {
+            std::vector<double> row(size);
+            for (double& l : row) l = 40.0 + 3.0 * roll.bell();
+            if (size > 4) row[2] = -inf;
+            check(row, how, 1e-12);
+            check(std::vector<float>(row.begin(), row.end()), how, 1e-5);
+        }
+    }
+    CHECK(distribution<float>::one_hot(9, 4).profile().peak == 1.0);
+    CHECK(distribution<float>::one_hot(9, 4).profile().entropy == 0.0);
+    std::vector<double> const equal{0.5, 0.5};
+    CHECK(distribution<double>{{equal, {}}, {}, {}}.profile().runner_up == 0.5);
 }
