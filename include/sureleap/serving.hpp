@@ -8,6 +8,7 @@
 #include <sureleap/serving/draft_arrears.hpp>
 #include <sureleap/serving/draft_evidence.hpp>
 #include <sureleap/serving/drift.hpp>
+#include <sureleap/serving/learned_confidence.hpp>
 #include <sureleap/serving/metrics.hpp>
 #include <sureleap/serving/metrics_text.hpp>
 #include <sureleap/serving/never_lose.hpp>
@@ -16,6 +17,7 @@
 #include <sureleap/serving/online_fit.hpp>
 #include <sureleap/serving/online_maps.hpp>
 #include <sureleap/serving/probe_schedule.hpp>
+#include <sureleap/serving/recent_acceptance.hpp>
 #include <sureleap/serving/refined_cost.hpp>
 #include <sureleap/serving/request_gate.hpp>
 #include <sureleap/serving/speed_targets.hpp>

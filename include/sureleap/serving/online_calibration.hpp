@@ -12,8 +12,8 @@
 // q_k that costs nothing beside the draw, and fit online_terms::history. How well this request was drafted of late is
 // known before its next token is drawn. It says more about an easy or a hard text than the row of q alone. The row is
 // all that c(q, k) sees, by signature before x_k; the request comes in here, where the round asks for it. Nothing has
-// to be recorded between draw and verdict but the raw confidence, which every round keeps. Rejected: entropy and margin
-// of q_k as further terms; each is a pass over the row for every token drafted.
+// to be recorded between draw and verdict but the raw confidence, which every round keeps. What else the row tells
+// takes a pass over it for every token drafted; learned_confidence makes that pass.
 //
 // The maps are serving/online_maps.hpp, which also argues why trimmed rounds do not bias them. Here are requests and
 // tenants.
@@ -36,6 +36,7 @@
 #include <sureleap/serving/drift.hpp>
 #include <sureleap/serving/online_fit.hpp>
 #include <sureleap/serving/online_maps.hpp>
+#include <sureleap/serving/recent_acceptance.hpp>
 #include <sureleap/verify/verdict.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
@@ -179,17 +180,12 @@ private:
         place* const own = take_place(request.settings->tenant);
         online_maps const& in_force = maps_of(request);
         double const history = history_of(request, in_force);
-        recent_acceptance* recent = nullptr;
-        if (request.slot < recent_.size()) {
-            recent = &recent_[request.slot];
-            if (recent->id != request.id) *recent = {.id = request.id};
-        }
         each([&](std::size_t k, double confidence, bool accepted) {
             if (std::isnan(confidence)) return;
             auto const x = logit_terms::of_confidence(confidence, history);
             if (shares_) shared_.observe(k, x, accepted);
             if (own) own->maps.observe(k, x, accepted);
-            if (recent) recent->add(accepted);
+            recent_.add(request, accepted);
         });
         if (shares_) ++shared_requests_;
         if (own) ++own->requests;
@@ -204,17 +200,6 @@ private:
         bool taken = false;
         std::uint64_t last_used = 0;
         std::size_t requests = 0;  // in this round
-    };
-
-    // How often tokens of the request in a slot were accepted, the last sixteen or so.
-    struct recent_acceptance {
-        request_id id = 0;
-        double accepted = 0.0;
-        double observed = 0.0;
-        void add(bool kept) noexcept {
-            accepted = 0.9375 * accepted + (kept ? 1.0 : 0.0);
-            observed = 0.9375 * observed + 1.0;
-        }
     };
 
     [[nodiscard]] std::size_t first_of_set(std::uint32_t tenant) const noexcept {
@@ -251,14 +236,8 @@ private:
         return p ? p->maps : shared_;
     }
 
-    // In logits against the mean of all; 0 for a request of which nothing is known, as in a slot that served another.
     [[nodiscard]] double history_of(request_view const& request, online_maps const& maps) const noexcept {
-        if (request.slot >= recent_.size() || recent_[request.slot].id != request.id) return 0.0;
-        constexpr double pseudo = 4.0;
-        recent_acceptance const& recent = recent_[request.slot];
-        double const mean = maps.mean_acceptance();
-        double const rate = (recent.accepted + pseudo * mean) / (recent.observed + pseudo);
-        return std::log(rate / (1.0 - rate)) - std::log(mean / (1.0 - mean));
+        return recent_.history(request, maps.mean_acceptance());
     }
     void report(std::optional<std::uint32_t> tenant, std::span<drift_report const> found) noexcept {
         for (drift_report const& d : found) drifts_[drift_count_++] = {tenant, d};
@@ -270,7 +249,7 @@ private:
     online_maps shared_;
     std::size_t shared_requests_ = 0;
     std::vector<place> places_;
-    std::vector<recent_acceptance> recent_;  // by slot
+    recent_acceptance recent_;
     std::vector<calibration_drift> drifts_;
     std::size_t drift_count_ = 0;
     std::uint64_t round_ = 0;
