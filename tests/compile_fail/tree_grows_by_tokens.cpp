@@ -2,7 +2,7 @@
 //
 // Nodes that were drawn and then ranked by their own probability, as in EAGLE-2: whether a token is there depends on it.
 // expect-error: the drafter decides by a token whether it is there, which biases rules that sample
-// expect-error: or a rule that is exact for any tree .target_match, keyed_coupling
+// expect-error: or a rule that is exact for any draft or any tree .target_match, keyed_coupling
 #include "parts.hpp"
 
 using namespace parts;

@@ -6,32 +6,12 @@
 #include <sureleap/serving/learned_confidence.hpp>
 
 #include "support/exactness.hpp"
+#include "support/hasty_confidence.hpp"
 
 using namespace exactness;
 
 namespace {
 
-/// What is trusted at once, learned from one observation and forgotten after four; drifts are found everywhere.
-[[nodiscard]] learned_confidence_settings hasty() {
-    return {.maps = {.terms = online_terms::all,
-                     .prior_weight = 1.0,
-                     .memory = 4.0,
-                     .trusted_observations = 0.0,
-                     .tolerated_excess = 1.0,
-                     .drift = {.false_alarm_rounds = 1.0, .tolerated = 0.0, .shift = 2.0}},
-            .max_requests = 2};
-}
-
-template <class Confidence>
-[[nodiscard]] auto autoregressive_with(world const& w) {
-    auto f = [&w](std::span<token_id const> context, std::span<double> logits) {
-        for (std::size_t v = 0; v < logits.size(); ++v) {
-            logits[v] = 4.0 * hash01(w.seed, 5, context.back(), context.size() % 2, v) - 2.0;
-        }
-    };
-    return autoregressive{model_of<double>(w.vocabulary, f), Confidence(w.block_size, hasty()),
-                          drafter_options{.block_size = w.block_size, .vocabulary = w.vocabulary}};
-}
 scene const alone{{{}}, 5, 1};
 scene const together{{{{0}, {.tenant = 1}}, {{1}, {}, 1}}, 3, 0};
 
@@ -44,13 +24,13 @@ void check_both(std::string const& name, Make const& make, Schedule const& sched
 }
 
 template <class Confidence>
-constexpr auto stepwise = [](world const& w) { return autoregressive_with<Confidence>(w); };
+constexpr auto stepwise = [](world const& w) { return autoregressive_with(w, hasty_confidence<Confidence>(w)); };
 template <class Confidence>
-constexpr auto headed = [](world const& w) { return semi_of(w, Confidence(w.block_size, hasty())); };
+constexpr auto headed = [](world const& w) { return semi_of(w, hasty_confidence<Confidence>(w)); };
 template <class Confidence>
-constexpr auto found = [](world const& w) { return with_lookup{autoregressive_with<Confidence>(w), {.shortest = 1}}; };
+constexpr auto found = [](world const& w) { return with_lookup{stepwise<Confidence>(w), {.shortest = 1}}; };
 constexpr auto at_once = [](world const& w) {
-    return parallel{table_backbone{&w}, learned_confidence(w.block_size, hasty()),
+    return parallel{table_backbone{&w}, hasty_confidence<learned_confidence>(w),
                     drafter_options{.block_size = w.block_size, .vocabulary = w.vocabulary}};
 };
 
@@ -82,7 +62,7 @@ TEST_CASE("a confidence in the drafted token: exact where the draft does not mat
 }
 
 TEST_CASE("a confidence in the drafted token biases rules that sample", "[lossy]") {
-    using drafter_type = decltype(autoregressive_with<token_confidence>({}));
+    using drafter_type = std::invoke_result_t<decltype(stepwise<token_confidence>), world const&>;
     constexpr auto refused =
         misfit_of(traits_of<drafter_type>(), traits_of<threshold_schedule>(), traits_of<token_rejection<>>());
     STATIC_REQUIRE(refused == misfit::grows_by_tokens);

@@ -49,12 +49,12 @@ public:
                   "autoregressive: the confidence must be callable as c(q, k) before x_k is drawn, like "
                   "sureleap::top1_confidence");
 
-    struct memory_type {
+    /// Rows, and what confidences in them were made of.
+    struct memory_type : draft_rows<value_type> {
         memory_type() = default;
         memory_type(workspace& ws, draft_shape const& shape, autoregressive const&) noexcept
-            : rows(ws, shape, false), notes(ws, shape) {}
+            : draft_rows<value_type>(ws, shape, false), notes(ws, shape) {}
 
-        draft_rows<value_type> rows{};
         notes_type notes{};
     };
 
@@ -94,9 +94,9 @@ public:
                     return;
                 }
                 auto const stored = logits.values.row(r);
-                auto const row = memory.rows.next(mine, r);
+                auto const row = memory.next(mine, r);
                 std::transform(stored.begin(), stored.end(), row.begin(), [](stored_type const& x) { return load(x); });
-                auto const q = memory.rows.law(mine, r, row, options_.map);
+                auto const q = memory.law(mine, r, row, options_.map);
                 auto const c = [&](auto... x) { return memory.notes.ask(confidence_, requests, r, k, q, x...); };
                 if constexpr (!has_confidence) {
                     mine.draw(r, rule, q, 1.0, source);

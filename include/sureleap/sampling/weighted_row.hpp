@@ -9,11 +9,11 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 #include <span>
+#include <utility>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
@@ -24,10 +24,11 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
-/// How sure a law is: the probabilities of its likeliest token and of the next, and its entropy in nats.
+/// How sure a law is.
 struct law_profile {
-    double peak = 1.0;
-    double runner_up = 0.0;
+    double peak = 1.0;       ///< probability of its likeliest token
+    double runner_up = 0.0;  ///< of the next
+    /// Collision entropy -log sum q^2 in nats (Renyi's of order 2): two draws agree with probability exp(-entropy).
     double entropy = 0.0;
 };
 
@@ -133,41 +134,33 @@ public:
         // Nearly 1, but one of the sum's: a quotient of two roundings may exceed 1.
         return static_cast<double>(law.weight(static_cast<std::size_t>(mode_))) / law.sum();
     }
-    /// Of the law that the weights give. A pass: H = log sum w - sum w log w / sum w, and log w is an exponent.
-    [[nodiscard]] law_profile profile() const noexcept {
-        constexpr std::size_t lanes = 8;  // sums and maxima that do not wait for each other
-        std::array<double, lanes> sum{};
-        std::array<double, lanes> sum_of_logs{};
-        std::array<real, lanes> best{};
-        std::array<real, lanes> next{};
+    /// The weight of the next entry behind the mode, which is known, in units of the mode's; 0 if there is none. A pass.
+    [[nodiscard]] double runner_up() const noexcept {
+        auto const place = static_cast<std::size_t>(mode_);
+        std::size_t best = size();
+        for (auto const& [first, last] : {std::pair{std::size_t{0}, place}, std::pair{place + 1, size()}}) {
+            if (first == last) continue;
+            std::size_t const i = first + functions_->mode(logits_.data() + first, last - first);
+            if (i != last && (best == size() || load(logits_[i]) > load(logits_[best]))) best = i;
+        }
+        if (best == size() || !cutoff_.keeps(logits_, best)) return 0.0;
+        return std::exp(static_cast<double>((load(logits_[best]) - top()) * scale_));
+    }
+    /// The sum of squared weights, in these units. A pass.
+    [[nodiscard]] double squares() const noexcept {
+        weighted_row twice = *this;
+        twice.functions_ = &functions_beside(top(), real(2) * scale_);
+        twice.shift_ = top();
+        twice.scale_ = real(2) * scale_;
+        if (keeps_all()) return twice.sum();
+        double total = 0.0;
         segment<real> some;
-        segment<real> logs;
         for (std::size_t first = 0; first < size(); first += some.size()) {
-            std::size_t const count = std::min(some.size(), size() - first);
-            std::size_t const whole = (count + lanes - 1) / lanes * lanes;
-            std::fill(some.begin(), some.begin() + whole, real(0));
-            std::fill(logs.begin(), logs.begin() + whole, real(0));
-            weights(first, std::span(some).first(count));
-            // Of an entry that has no weight any finite exponent will do.
-            for (std::size_t i = 0; i < count; ++i) logs[i] = std::max(exponent(first + i), real(-1e4));
-            for (std::size_t i = 0; i < whole; i += lanes) {
-                for (std::size_t n = 0; n < lanes; ++n) {
-                    real const w = some[i + n];
-                    sum[n] += static_cast<double>(w);
-                    sum_of_logs[n] += static_cast<double>(w * logs[i + n]);
-                    next[n] = std::max(next[n], std::min(best[n], w));
-                    best[n] = std::max(best[n], w);
-                }
-            }
+            auto const here = std::span(some).first(std::min(some.size(), size() - first));
+            twice.weights(first, here);
+            for (real const weight : here) total += static_cast<double>(weight);
         }
-        for (std::size_t n = 1; n < lanes; ++n) {
-            sum[0] += sum[n];
-            sum_of_logs[0] += sum_of_logs[n];
-            next[0] = std::max({std::min(best[0], best[n]), next[0], next[n]});
-            best[0] = std::max(best[0], best[n]);
-        }
-        return {static_cast<double>(best[0]) / sum[0], static_cast<double>(next[0]) / sum[0],
-                std::max(std::log(sum[0]) - sum_of_logs[0] / sum[0], 0.0)};
+        return total;
     }
 
     // ---- sums --------------------------------------------------------------------------------------------------

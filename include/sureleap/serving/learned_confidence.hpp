@@ -6,8 +6,10 @@
 //     autoregressive drafter{model, confidence, options};   // or parallel, or semi_autoregressive with any head
 //
 // For each position it is a logistic regression on what is known before the token is drawn: the logit of the top-1
-// probability of q_k, the log ratio of the two likeliest tokens, the entropy of q_k (Agrawal et al., "AdaEDL", 2024,
-// bounds acceptance by it), and how well the request was drafted of late. A schedule may decide by it under any rule.
+// probability of q_k, the log ratio of the two likeliest tokens, the collision entropy of q_k (by Shannon's Agrawal et
+// al., "AdaEDL", 2024, bound acceptance; this one takes one pass), and how well the request was drafted of late. A
+// schedule may decide by it under any rule.
+//
 // The drafter notes these terms while it draws and teaches them in commit. Labels are censored: of a round that
 // verified l tokens and accepted a < l, the first a are labelled 1, the next 0, and nothing is known behind it. So what
 // is learned acts from the next round on, and tokens are a function of seeds and of the rounds before, as ever.
@@ -21,7 +23,7 @@
 // sampled. Whether x_k is verified then depends on x_k, which biases every rule whose output depends on the draft: they
 // do not compile with it. target_match and keyed_coupling do.
 //
-// A token costs a pass over its row of q, the same again for top-1; learning is O(1) for each.
+// A token costs two passes over its row of q beside those of top-1; learning is O(1) for each.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +44,7 @@
 SURELEAP_BEGIN_NAMESPACE
 
 struct learned_confidence_settings {
-    online_settings maps{.terms = online_terms::all};
+    online_settings maps{};  ///< all terms are fitted, whatever `terms` says
     /// Slots whose requests have a history. Others are predicted without one.
     std::size_t max_requests = 0;
 };
@@ -57,7 +59,7 @@ public:
 
     /// block_size: at least the drafter's.
     explicit basic_learned_confidence(std::size_t block_size, learned_confidence_settings const& settings = {})
-        : maps_(block_size, settings.maps), recent_(settings.max_requests), drifts_(2 * block_size) {}
+        : maps_(block_size, with_all_terms(settings.maps)), recent_(settings.max_requests), drifts_(2 * block_size) {}
 
     [[nodiscard]] std::size_t block_size() const noexcept { return maps_.block_size(); }
 
@@ -106,6 +108,10 @@ public:
     void restore(std::span<logit_evidence const> evidence) { maps_.restore(evidence); }
 
 private:
+    [[nodiscard]] static online_settings with_all_terms(online_settings settings) {
+        settings.terms = online_terms::all;
+        return settings;
+    }
     [[nodiscard]] logit_terms terms_of(request_view const& request, law_profile const& q) const noexcept {
         // Rounding may bring the only token's share above 1.
         logit_terms known = logit_terms::of_confidence(std::min(q.peak, 1.0));

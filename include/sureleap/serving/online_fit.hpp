@@ -32,7 +32,7 @@ struct logit_terms {
     double logit = 0.0;    ///< of the raw confidence
     double history = 0.0;  ///< how much better than others the request did of late, in logits; 0: nothing known
     // Of the law that the token is drawn from (learned_confidence); 0 where nobody asks.
-    double entropy = 0.0;   ///< in nats
+    double entropy = 0.0;   ///< -log sum q^2, in nats (law_profile)
     double margin = 0.0;    ///< log of the likeliest token's probability over that of the next
     double surprise = 0.0;  ///< the same over that of the token that was drawn
 

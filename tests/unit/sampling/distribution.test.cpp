@@ -696,7 +696,7 @@ TEST_CASE("settings: temperatures beyond what laws can hold are refused, of targ
     }
 }
 
-TEST_CASE("the profile of a law: its two likeliest tokens, and its entropy") {
+TEST_CASE("the profile of a law: its two likeliest tokens, and how often two draws agree") {
     support::dice roll(21);
     auto const check = []<class T>(std::vector<T> const& row, transform const& how, double tolerance) {
         transform law = how;
@@ -704,8 +704,9 @@ TEST_CASE("the profile of a law: its two likeliest tokens, and its entropy") {
         std::vector<double> logits(row.size());
         std::transform(row.begin(), row.end(), logits.begin(), [](T const& x) { return static_cast<double>(load(x)); });
         auto expected = reference(logits, law).p;
-        double entropy = 0.0;
-        for (double const p : expected) entropy -= p > 0.0 ? p * std::log(p) : 0.0;
+        double collision = 0.0;
+        for (double const p : expected) collision += p * p;
+        double const entropy = -std::log(collision);
         std::sort(expected.begin(), expected.end(), std::greater<>{});
         std::vector<token_id> order(row.size());
         distribution<T> const q{{row, {}}, how, order};
