@@ -46,11 +46,11 @@ calibration_metrics serve(Drafter& drafter) {
     auto target = language(0.0f);
     decoder dec{target, drafter, fixed_schedule{}, token_rejection{}, {.max_requests = places}};
     for (token_id i = 0; i < static_cast<token_id>(places); ++i) {
-        dec.submit(std::vector<token_id>{i}, {.seed = static_cast<std::uint64_t>(i), .max_new_tokens = 2000});
+        dec.submit(std::vector<token_id>{i}, {.seed = static_cast<std::uint64_t>(i), .max_new_tokens = 800});
     }
     calibration_recorder recorder{block_size};
     for (std::size_t round = 0; dec.step(); ++round) {
-        if (round < 500) continue;
+        if (round < 200) continue;
         round_record const record = dec.round();
         for (std::size_t r = 0; r < record.size(); ++r) {
             verdict const& v = record.verdicts[r];
@@ -98,3 +98,9 @@ int main() {
 }
 
 // Prints:
+// top1_confidence:    error 0.13, AUROC 0.63
+// learned_confidence: error 0.03, AUROC 0.63
+// a third of the error: yes; drifts in the last round: 0
+// its first position relies on entropy with weight 0.7
+// token_confidence with token_rejection: refused
+// token_confidence with keyed_coupling:  fits

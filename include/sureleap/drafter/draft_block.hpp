@@ -8,7 +8,8 @@
 // is worth.
 //
 // A token travels with the q it was drawn from: one call draws and records it, so verification cannot use another q.
-// The confidence of a position is recorded in the same call, from an argument that was computed before the draw.
+// The confidence of a position is recorded in the same call, from an argument that was computed before the draw, or of
+// the token itself where the drafter says so (grows_by_tokens), which rules that sample refuse.
 #pragma once
 
 #include <algorithm>

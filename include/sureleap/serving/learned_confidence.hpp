@@ -10,14 +10,15 @@
 // al., "AdaEDL", 2024, bound acceptance; this one takes one pass), and how well the request was drafted of late. A
 // schedule may decide by it under any rule.
 //
-// The drafter notes these terms while it draws and teaches them in commit. Labels are censored: of a round that
-// verified l tokens and accepted a < l, the first a are labelled 1, the next 0, and nothing is known behind it. So what
-// is learned acts from the next round on, and tokens are a function of seeds and of the rounds before, as ever.
+// The drafter notes these terms while it draws, and teaches them in commit. Labels are censored: of a round that
+// verified l tokens and accepted a < l, the first a are labelled 1, the next 0, and nothing is known behind it. What is
+// learned acts from the next round on. So the same rounds teach the same, with any threads.
 //
-// It is fitted and guarded as calibrations are (online_maps.hpp): recursive iteratively reweighted least squares
-// (online_fit.hpp), and an alarm when predictions drift, upon which it learns anew. It begins as top-1 under
-// `maps.prior`, or, without one, as top-1 capped by the acceptance rate until it has seen enough to be trusted. No
-// calibration has to be lent beside it. One that is lent sees its output, and may learn per tenant.
+// It is fitted and guarded as calibrations are (online_maps.hpp): by recursive iteratively reweighted least squares
+// (online_fit.hpp; kin to the online Newton step of Hazan, Agarwal and Kale, 2007), with an alarm when predictions
+// drift, upon which it learns anew. It begins as top-1 under `maps.prior`. Without one top-1 is capped by the acceptance
+// rate until the maps have seen enough to be trusted. No calibration has to be lent beside it. One that is lent sees
+// what it says, and may learn by tenant.
 //
 // token_confidence also knows the token: how much less likely x_k was than the likeliest. It says more where tokens are
 // sampled. Whether x_k is verified then depends on x_k, which biases every rule whose output depends on the draft: they
