@@ -83,18 +83,13 @@ int main() {
     online_map const& map = confidence.maps().map(0);
     std::printf("its first position relies on entropy with weight %.1f\n", map.entropy);
 
-    // Of one that knows the drafted token, rules that sample make nothing lossless: they do not compile with it.
+    // One that knows the drafted token is refused by rules that sample, at compile time where the types say all.
     autoregressive in_token{language(3.0f), token_confidence{block_size}, shape};
-    std::printf("token_confidence with token_rejection: %s\n",
-                misfit_of(traits_of(in_token), traits_of(threshold_schedule{0.5}), traits_of(token_rejection<>{})) ==
-                        misfit::none
-                    ? "fits"
-                    : "refused");
-    std::printf(
-        "token_confidence with keyed_coupling:  %s\n",
-        misfit_of(traits_of(in_token), traits_of(threshold_schedule{0.5}), traits_of(keyed_coupling{})) == misfit::none
-            ? "fits"
-            : "refused");
+    auto const fits = [&](auto const& rule) {
+        return misfit_of(traits_of(in_token), traits_of(threshold_schedule{0.5}), traits_of(rule)) == misfit::none;
+    };
+    std::printf("token_confidence with token_rejection: %s\n", fits(token_rejection<>{}) ? "fits" : "refused");
+    std::printf("token_confidence with keyed_coupling:  %s\n", fits(keyed_coupling{}) ? "fits" : "refused");
 }
 
 // Prints:

@@ -166,7 +166,8 @@ void for_each_drafter(world const& w, Visit&& visit) {
     visit("autoregressive", lends::nothing, false, model);
     visit("parallel, learned_confidence", lends::until_judged, false,
           [&] { return parallel{table_backbone{&w}, learned(), shape}; });
-    visit("autoregressive, learned_confidence", lends::nothing, false, [&] { return autoregressive_with(w, learned()); });
+    visit("autoregressive, learned_confidence", lends::nothing, false,
+          [&] { return autoregressive_with(w, learned()); });
     visit("lookup", lends::nothing, true,
           [&] { return lookup{{.block_size = w.block_size, .target_vocabulary = w.vocabulary, .shortest = 2}}; });
     visit("with_lookup, semi_autoregressive", lends::until_draw, true, [&] { return with_lookup{semi_of(w)}; });
