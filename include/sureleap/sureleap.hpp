@@ -24,6 +24,7 @@
 #include <sureleap/sampling/quantile.hpp>
 #include <sureleap/sampling/random.hpp>
 #include <sureleap/sampling/row_mask.hpp>
+#include <sureleap/sampling/shared_tokens.hpp>
 #include <sureleap/sampling/slice_records.hpp>
 #include <sureleap/sampling/summed_row.hpp>
 #include <sureleap/sampling/truncation.hpp>
@@ -103,8 +104,11 @@
 #include <sureleap/drafter/no_drafter.hpp>
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/drafter/parallel.hpp>
+#include <sureleap/drafter/retokenised_drafts.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
+#include <sureleap/drafter/shared_token_model.hpp>
 #include <sureleap/drafter/sibling_worth.hpp>
+#include <sureleap/drafter/told_requests.hpp>
 #include <sureleap/drafter/tree_drafter.hpp>
 #include <sureleap/drafter/with_forced.hpp>
 #include <sureleap/drafter/with_lookup.hpp>

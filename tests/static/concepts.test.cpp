@@ -434,6 +434,29 @@ static_assert(!calibrator<without_position_scale> && !calibrator<in_place> && !c
 
 // ---- drafter ---------------------------------------------------------------------------------------------------
 
+namespace texts {
+struct archetype {
+    std::string_view text_of(token_id) const;
+    std::vector<token_id> encode(std::string_view) const;
+};
+struct copies_texts {
+    std::string text_of(token_id) const;
+    std::vector<token_id> encode(std::string_view) const;
+};
+struct fills_tokens {
+    std::string_view text_of(token_id) const;
+    void encode(std::string_view, std::vector<token_id>&) const;
+};
+struct encodes_by_state {
+    std::string_view text_of(token_id) const;
+    std::vector<token_id> encode(std::string_view);
+};
+static_assert(text_tokenizer<archetype>);
+static_assert(!text_tokenizer<copies_texts>, "its view would dangle");
+static_assert(!text_tokenizer<fills_tokens>);
+static_assert(!text_tokenizer<encodes_by_state>);
+}  // namespace texts
+
 namespace drafting {
 struct archetype {
     using value_type = float;
@@ -465,6 +488,10 @@ static_assert(drafter<archetype>);
 static_assert(drafter<small> && drafter<small_sure> && drafter<block> && drafter<block_sure>);
 static_assert(drafter<dspark> && drafter<lookup>);
 static_assert(drafter<with_lookup<dspark>> && drafter<with_lookup<small>> && drafter<with_lookup<dspark&>>);
+using by_text = retokenised_drafts<sequential_model::archetype, texts::archetype, texts::archetype>;
+static_assert(drafter<by_text> && by_text::is_deterministic && by_text::has_confidence && !by_text::is_parallel);
+static_assert(
+    autoregressive_model<shared_token_model<sequential_model::archetype, texts::archetype, texts::archetype>>);
 static_assert(!drafter<undeclared_confidence>);
 static_assert(!drafter<runtime_trait>);
 static_assert(!drafter<without_forward>);

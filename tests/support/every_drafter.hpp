@@ -18,6 +18,7 @@
 #include <sureleap/drafter/lookup.hpp>
 #include <sureleap/drafter/no_drafter.hpp>
 #include <sureleap/drafter/parallel.hpp>
+#include <sureleap/drafter/retokenised_drafts.hpp>
 #include <sureleap/drafter/semi_autoregressive.hpp>
 #include <sureleap/drafter/tree_drafter.hpp>
 #include <sureleap/drafter/with_forced.hpp>
@@ -27,6 +28,7 @@
 #include "support/hasty_confidence.hpp"
 #include "support/small_heads.hpp"
 #include "support/small_world.hpp"
+#include "support/toy_tokenizers.hpp"
 
 namespace every_drafter {
 
@@ -136,6 +138,16 @@ private:
     std::map<memory_type const*, std::vector<outside>> drafted_;
 };
 
+/// A model of three tokens, one of which is the text of the target's two.
+[[nodiscard]] inline auto retokenised_of(world const& w) {
+    static support::toy_tokenizer const draft{{"a", "b", "ab"}}, target{{"a", "b"}};
+    auto model = model_of<double>(3, [&w](std::span<token_id const> context, std::span<double> logits) {
+        for (std::size_t v = 0; v < 3; ++v) logits[v] = 4.0 * hash01(w.seed, 6, context.back(), v) - 2.0;
+    });
+    return retokenised_drafts{
+        std::move(model), draft, target, {.block_size = w.block_size, .draft_vocabulary = 3, .target_vocabulary = 2}};
+}
+
 /// What a forward pass leaves with the model, which the next one overwrites.
 enum class lends {
     nothing,       ///< or nothing that a later pass changes
@@ -178,6 +190,7 @@ void for_each_drafter(world const& w, Visit&& visit) {
     visit("with_forced, semi_autoregressive", lends::until_draw, false, [&] { return with_forced{semi_of(w)}; });
     visit("given_drafts", lends::nothing, false, [&] { return drawn_outside{w, true, false}; });
     visit("given_drafts without q", lends::nothing, false, [&] { return drawn_outside{w, false, false}; });
+    visit("retokenised_drafts", lends::nothing, false, [&] { return retokenised_of(w); });
     visit("with_lookup twice", lends::until_draw, true,
           [&] { return with_lookup{with_lookup{semi_of(w)}, {.longest = 2}}; });
 }
