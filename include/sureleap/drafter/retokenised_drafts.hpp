@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Drafts as text: a language model of any vocabulary writes on, and what it wrote is drafted in the target's tokens (the
-// string-level match of Timor et al. 2025). It can say what no token of both vocabularies says. It is greedy, so a
-// draft is a function of the context, and q is one-hot: best with rules that match, exact with all.
+// Drafts as text: a language model of any vocabulary writes on, and what it wrote is drafted in the target's tokens
+// (string-level exact match of Timor et al. 2025). Words are drafted that no token of both vocabularies says. It is
+// greedy, so a draft is a function of the context, and q is one-hot: best with rules that match, exact with all.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +22,7 @@
 #include <sureleap/drafter/options.hpp>
 #include <sureleap/drafter/told_requests.hpp>
 #include <sureleap/sampling/distribution.hpp>
+#include <sureleap/schedule/survival.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -34,10 +35,11 @@ struct retokenised_options {
 };
 
 /// Models drafter. `Model` is an autoregressive_model over the draft's vocabulary, as shared_token_model describes it.
-/// A request's text ends before a token that has no text.
+/// A request's text ends before a token that has no text, and where its survival would be below the request's floor.
+/// What a request's constraint forbids ends its drafts. Needs request_view::context. Not thread-safe.
 ///
-/// The confidence of a token is the product of the model's top-1 probabilities of the tokens that its text reaches, of
-/// those that none before it reached. Needs request_view::context.
+/// The confidence of a token is the product of the model's top-1 probabilities, of those of its tokens that this text
+/// reaches and none before it reached.
 template <class Model, class Draft, class Target>
 class retokenised_drafts {
     static_assert(
@@ -89,31 +91,40 @@ public:
             std::size_t const given = rows.values.cols == options_.draft_vocabulary ? rows.values.rows : 0;
             for (std::size_t r = 0; r < requests.size(); ++r) {
                 if (!goes_on(r)) continue;
-                tokens_[r * block_size() + k] =
-                    write(texts_[r], r < given ? rows.values.row(r) : std::span<stored_type const>{});
+                tokens_[r * block_size() + k] = write(r, r < given ? rows.values.row(r) : no_row, block);
             }
         }
         for (std::size_t r = 0; r < requests.size(); ++r) propose(r, block, rng);
     }
 
 private:
+    static constexpr std::span<stored_type const> no_row{};
+
     /// What the model has written for a request.
     struct written {
         std::string text{};
         std::vector<std::size_t> begins{};  // of its tokens
         std::vector<double> top1{};         // of these
+        fixed_probability survival = 0;     // of the last
         bool has_law = true;                // the last row that it was asked for
     };
 
-    /// The likeliest token; 0 where the text ends.
-    [[nodiscard]] token_id write(written& so_far, std::span<stored_type const> stored) {
+    /// Writes the likeliest token and returns it; 0 where the text ends.
+    [[nodiscard]] token_id write(std::size_t r, std::span<stored_type const> stored,
+                                 draft_block<value_type> const& block) {
+        written& so_far = texts_[r];
+        request_view const& request = block.requests()[r];
         row_.resize(stored.size());
         std::transform(stored.begin(), stored.end(), row_.begin(), [](stored_type const& x) { return load(x); });
         distribution<value_type> const q{{row_, {}}, transform{}, {}};
         so_far.has_law = !row_.empty() && q.valid();
         if (!so_far.has_law) return 0;
+        std::size_t const k = so_far.begins.size();
         std::string_view const piece = told_.draft().text_of(q.mode());
-        if (piece.empty()) return 0;
+        fixed_probability c = 0;
+        if (piece.empty() || !quantise(block.calibration()(request, k, q.peak()), c)) return 0;
+        so_far.survival = extend_survival(k == 0 ? request.weight : so_far.survival, c);
+        if (so_far.survival < request.draft_floor) return 0;
         so_far.begins.push_back(so_far.text.size());
         so_far.top1.push_back(q.peak());
         so_far.text += piece;
