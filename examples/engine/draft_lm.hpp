@@ -109,4 +109,16 @@ private:
     std::vector<Real> rows_;
 };
 
+/// The same with the tokenizers between which its texts go.
+template <class Real>
+struct language_draft {
+    language_draft(tokenizer its_own, tokenizer of_target, checkpoint from, thread_pool& pool,
+                   serving_limits const& limits)
+        : own(std::move(its_own)), served(std::move(of_target)), model(std::move(from), pool, limits) {}
+
+    tokenizer own;
+    tokenizer served;  ///< the target's
+    draft_lm<Real> model;
+};
+
 }  // namespace engine

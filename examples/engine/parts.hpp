@@ -20,6 +20,7 @@
 #include <sureleap/serving.hpp>
 #include <sureleap/sureleap.hpp>
 
+#include "draft_lm.hpp"
 #include "dspark.hpp"
 #include "eagle3.hpp"
 #include "heads.hpp"
@@ -45,13 +46,18 @@ using eagle3_drafter = sureleap::autoregressive<eagle3<Real>&, sureleap::top1_co
 template <class Drafter>
 using joined_drafter = sureleap::with_lookup<Drafter, sureleap::text_store>;
 
+/// Any language model, which drafts as text.
 template <class Real>
-using any_drafter = std::variant<sureleap::no_drafter<Real>, sureleap::lookup, dspark_drafter<Real>,
-                                 dflash_drafter<Real>, dspark_drafter<Real, listing_head<Real>>,
-                                 dflash_drafter<Real, listing_head<Real>>, eagle3_drafter<Real>, dspark_trees<Real>,
-                                 dspark_trees<Real, listing_head<Real>>, joined_drafter<sureleap::no_drafter<Real>>,
-                                 joined_drafter<dspark_drafter<Real>>, joined_drafter<dflash_drafter<Real>>,
-                                 joined_drafter<eagle3_drafter<Real>>, joined_drafter<dspark_trees<Real>>>;
+using text_drafter = sureleap::retokenised_drafts<draft_lm<Real>&, token_texts, token_texts>;
+
+template <class Real>
+using any_drafter =
+    std::variant<sureleap::no_drafter<Real>, sureleap::lookup, dspark_drafter<Real>, dflash_drafter<Real>,
+                 dspark_drafter<Real, listing_head<Real>>, dflash_drafter<Real, listing_head<Real>>,
+                 eagle3_drafter<Real>, dspark_trees<Real>, dspark_trees<Real, listing_head<Real>>,
+                 joined_drafter<sureleap::no_drafter<Real>>, joined_drafter<dspark_drafter<Real>>,
+                 joined_drafter<dflash_drafter<Real>>, joined_drafter<eagle3_drafter<Real>>,
+                 joined_drafter<dspark_trees<Real>>, text_drafter<Real>>;
 
 /// What a step costs on this machine: the target's pass by its rows, as measured, and drafting beside it.
 using measured_cost = sureleap::batch_cost<sureleap::capacity_table<>>;
@@ -102,6 +108,15 @@ template <class Real>
         model,
         sureleap::top1_confidence{},
         {.block_size = model.block_size(), .vocabulary = model.vocabulary(), .map = model.map()}};
+}
+/// For a target of so many tokens, which has the tokenizer `by.served`.
+template <class Real>
+[[nodiscard]] any_drafter<Real> make_drafter(language_draft<Real>& by, std::size_t target_vocabulary,
+                                             std::size_t block_size) {
+    return text_drafter<Real>{by.model, token_texts{&by.own}, token_texts{&by.served},
+                              sureleap::retokenised_options{.block_size = block_size,
+                                                            .draft_vocabulary = by.model.model().vocabulary(),
+                                                            .target_vocabulary = target_vocabulary}};
 }
 
 /// Most tokens of a block where lookup stands in front of a drafter of so many. What is found costs no drafting: where

@@ -217,7 +217,7 @@ void print_result(options const& chosen, models const& loaded, findings const& f
               counted(report.rounds(), "round"));
     step.print();
     target.print();
-    if (loaded.draft) draft.print();
+    if (loaded.draft || loaded.text_draft) draft.print();
     library.print("drafts " + percent(own.drafts) + ", schedule and verification " + percent(own.rest));
     std::puts("");
     print_positions(report, false);

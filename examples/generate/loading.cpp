@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <engine/checkpoint.hpp>
+#include <engine/draft_lm.hpp>
 #include <engine/dspark.hpp>
 #include <engine/eagle3.hpp>
 #include <engine/kernels.hpp>
@@ -70,21 +71,19 @@ struct loaded_drafter {
     engine::any_drafter<float> drafter;
     model_facts facts;
     mapped_files mapped;
+    std::unique_ptr<engine::language_draft<float>> text_draft{};
 };
 
 /// Of a folder, with the block as long as the user wants it.
 engine::model_config draft_config(options const& chosen) {
     auto config = engine::config_of(chosen.draft);
-    if (!config.draft) {
-        fail_with(chosen.draft, ": a target stands where a drafter is needed, expected the architecture ",
-                  engine::name_of(architecture::dspark), " or ", engine::name_of(architecture::eagle3));
-    }
+    config.products = products_of(chosen);
+    if (!config.draft) return config;  // a language model
     if (chosen.block_size > config.draft->block_size) {
         fail_with("--block-size is ", chosen.block_size, ", expected at most the ", config.draft->block_size, " that ",
                   chosen.draft, " was trained for");
     }
     if (chosen.block_size > 0) config.draft->block_size = chosen.block_size;
-    config.products = products_of(chosen);
     return config;
 }
 
@@ -113,6 +112,31 @@ loaded_drafter load_draft_model(options const& chosen, engine::model_config cons
     return {std::move(model), std::move(drafter), std::move(facts), std::move(mapped)};
 }
 
+/// A language model of any vocabulary.
+loaded_drafter load_language_model(options const& chosen, engine::model_config const& config, std::size_t block_size,
+                                   loaded_target const& target, engine::thread_pool& pool) {
+    auto served = chosen.tiny() ? std::nullopt : engine::tokenizer_of(chosen.target);
+    auto own = engine::tokenizer_of(chosen.draft);
+    if (!served || !own) {
+        fail_with(chosen.draft, ": a language model drafts text, and ", own ? target.facts.name : "it",
+                  " has no tokenizer, expected one beside each model");
+    }
+    // Its text may be of more tokens than the target's. Where it is of more than this, nothing is drafted.
+    engine::serving_limits limits = target.model->limits();
+    limits.context_length = std::min(2 * limits.context_length, config.transformer.max_positions);
+    engine::checkpoint from = engine::checkpoint_of(chosen.draft, config);
+    mapped_files mapped(last_name(chosen.draft), from);
+    model_facts facts{.name = mapped.name,
+                      .description = "language model, " + counted(config.transformer.layers, "layer") +
+                                     ", drafts text, blocks of " + grouped(block_size),
+                      .file_bytes = from.bytes()};
+    auto model = std::make_unique<engine::language_draft<float>>(std::move(*own), std::move(*served), std::move(from),
+                                                                 pool, limits);
+    facts.weight_bytes = model->model.model().weight_bytes();
+    auto drafter = engine::make_drafter(*model, target.model->vocabulary(), block_size);
+    return {nullptr, std::move(drafter), std::move(facts), std::move(mapped), std::move(model)};
+}
+
 loaded_drafter load_drafter(options const& chosen, std::optional<engine::model_config> const& config,
                             std::size_t block_size, loaded_target const& target, engine::thread_pool& pool) {
     std::size_t const vocabulary = target.model->vocabulary();
@@ -130,6 +154,7 @@ loaded_drafter load_drafter(options const& chosen, std::optional<engine::model_c
                  .description = "drafts what followed the last tokens before, blocks of " + grouped(block_size)},
                 {}};
     }
+    if (!config->draft) return load_language_model(chosen, *config, block_size, target, pool);
     std::size_t const wanted = config->draft->num_target_layers;
     if (wanted != 0 && wanted != target.layers) {
         fail_with(chosen.draft, ": made for a target of ", wanted, " layers, but ", target.facts.name, " has ",
@@ -192,8 +217,9 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     if (ranks != nullptr && chosen.tiny()) fail_with("the tiny models are not divided among ranks: give --target");
     std::optional<engine::model_config> config;
     if (chosen.drafts_by_model()) config = draft_config(chosen);
+    bool const has_features = config && config->draft;
     std::size_t const block_size = chosen.tree > 0         ? chosen.tree
-                                   : config                ? config->draft->block_size
+                                   : has_features          ? config->draft->block_size
                                    : chosen.block_size > 0 ? chosen.block_size
                                    : chosen.joined         ? engine::joined_block(0)
                                                            : sureleap::lookup_options{}.block_size;
@@ -208,7 +234,7 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
         fail_with("--context is ", chosen.context, ", expected at least ", needed, ": ", prompt_size,
                   " tokens of the prompt and --max-new-tokens = ", chosen.settings.max_new_tokens);
     }
-    auto features = config ? config->draft->target_layer_ids : std::vector<int>{};
+    auto features = has_features ? config->draft->target_layer_ids : std::vector<int>{};
     loaded_target target = chosen.tiny() ? load_tiny_target(std::move(features), pool, limits)
                                          : load_target_file(chosen, std::move(features), pool, limits, ranks);
     loaded_drafter drafter = load_drafter(chosen, config, block_size, target, pool);
@@ -229,6 +255,7 @@ models load_models(options const& chosen, std::size_t prompt_size, engine::threa
     models loaded{.files = std::move(target.files),
                   .target = std::move(target.model),
                   .draft = std::move(drafter.model),
+                  .text_draft = std::move(drafter.text_draft),
                   .successors = nullptr,
                   .texts = std::move(texts),
                   .drafter = std::move(drafter.drafter),

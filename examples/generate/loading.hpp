@@ -25,6 +25,7 @@ struct models {
     std::shared_ptr<void const> files;  ///< what a target points into that keeps none of its own
     std::unique_ptr<engine::target<float>> target;
     std::unique_ptr<engine::draft_model<float>> draft;            ///< in the drafter; none if that feeds on no features
+    std::unique_ptr<engine::language_draft<float>> text_draft;    ///< in the drafter, if that drafts as text
     std::unique_ptr<sureleap::successor_table const> successors;  ///< in the drafter, if it draws from shortlists
     std::unique_ptr<sureleap::text_store> texts;                  ///< what a joined drafter looks in beside the context
     engine::any_drafter<float> drafter;

@@ -29,8 +29,9 @@ void add_models(CLI::App& app, options& o) {
     option_group models(app, "Models");
     models.add("--target", o.target, "PATH",
                "A Qwen3 or Llama model: a folder as Hugging Face saves it, or a GGUF file");
-    models.add("--draft", o.draft, "FOLDER",
+    models.add("--draft", o.draft, "PATH",
                "A DSpark, DFlash or Eagle3 drafter made for this target; or\n"
+               "any small language model with a tokenizer, whose text is drafted;\n"
                "lookup: no model, drafts what followed the last tokens before;\n"
                "none: plain decoding only. Default: lookup, or the tiny drafter");
     models.flag("--join-lookup", o.joined,
