@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -71,6 +72,8 @@ public:
     [[nodiscard]] std::size_t block_size() const noexcept { return options_.block_size; }
     [[nodiscard]] std::size_t vocabulary() const noexcept { return 0; }
     [[nodiscard]] std::size_t target_vocabulary() const noexcept { return options_.target_vocabulary; }
+    [[nodiscard]] std::uint64_t unread(request_view const& request) const noexcept { return told_.unread(request); }
+
     [[nodiscard]] forward_type forward(std::span<request_view const>) const noexcept { return {}; }
 
     /// gamma model passes, fewer if no request drafts that far.

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -55,6 +56,8 @@ public:
         return {.block_size = block_size, .vocabulary = shared_.ids().size(), .map = &shared_.map()};
     }
     [[nodiscard]] shared_tokens const& shared() const noexcept { return shared_; }
+
+    [[nodiscard]] std::uint64_t unread(request_view const& request) const noexcept { return told_.unread(request); }
 
     [[nodiscard]] logits_rows<stored_type> forward(std::span<request_view const> requests,
                                                    draft_prefixes const& prefixes) {

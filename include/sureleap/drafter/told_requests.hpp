@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
@@ -37,8 +38,7 @@ public:
     /// is encoded. Where `to` changed a text, it is encoded from there on.
     template <text_tokenizer From, text_tokenizer To>
     [[nodiscard]] std::span<token_id const> follow(std::span<token_id const> context, From const& from, To const& to) {
-        auto const same = static_cast<std::size_t>(
-            std::mismatch(of_.begin(), of_.end(), context.begin(), context.end()).first - of_.begin());
+        std::size_t const same = known(context);
         if (same == of_.size() && same == context.size()) return tokens_;
         of_.resize(same);
         ends_of_.resize(same);
@@ -63,6 +63,14 @@ public:
             append(made, at, to);
             return tokens_;
         }
+    }
+
+    /// The last of these.
+    [[nodiscard]] std::span<token_id const> tokens() const noexcept { return tokens_; }
+    /// Tokens that a context has in common with the one before.
+    [[nodiscard]] std::size_t known(std::span<token_id const> context) const noexcept {
+        auto const end = std::mismatch(of_.begin(), of_.end(), context.begin(), context.end()).first;
+        return static_cast<std::size_t>(end - of_.begin());
     }
 
 private:
@@ -102,18 +110,27 @@ public:
     [[nodiscard]] Target const& target() const noexcept { return target_; }
 
     /// The same requests, with contexts, anchors and positions in the draft's tokens; where there is no text yet, token
-    /// 0 stands for it. Needs request_view::context. Valid until the next call.
+    /// 0 stands for it. One that drafts nothing has what it was told last. Needs request_view::context. Valid until the
+    /// next call.
     [[nodiscard]] std::span<request_view const> tell(std::span<request_view const> requests) {
         static constexpr token_id nothing[] = {0};
         told_.assign(requests.begin(), requests.end());
         for (request_view& request : told_) {
             while (texts_.size() <= request.slot) texts_.emplace_back(begin_);
-            request.context = texts_[request.slot].follow(request.context, target_, draft_);
+            retokenised_text& text = texts_[request.slot];
+            bool const drafts = request.draft_cap(std::numeric_limits<std::size_t>::max()) > 0;
+            request.context = drafts ? text.follow(request.context, target_, draft_) : text.tokens();
             if (request.context.empty()) request.context = nothing;
             request.anchor = request.context.back();
             request.position = request.context.size() - 1;
         }
         return told_;
+    }
+
+    /// Committed tokens before the anchor that were not told, in the target's tokens.
+    [[nodiscard]] std::uint64_t unread(request_view const& request) const noexcept {
+        std::uint64_t const told = request.slot < texts_.size() ? texts_[request.slot].known(request.context) : 0;
+        return request.position - std::min(request.position, told);
     }
 
 private:

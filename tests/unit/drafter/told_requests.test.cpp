@@ -155,14 +155,18 @@ TEST_CASE("told_requests: each request by its slot, and a request without a text
     toy_tokenizer const draft{{"z", "b", "a", "ba"}};
     told_requests told(draft, target, {});
     tokens const contexts[] = {{0, 1, 0}, {2}, {3}};
+    request_settings const settings{};
     std::vector<request_view> views;
     for (std::size_t r = 0; r < 3; ++r) {
         views.push_back({.id = r,
                          .slot = 5 - r,
                          .anchor = contexts[r].back(),
                          .position = contexts[r].size() - 1,
-                         .context = contexts[r]});
+                         .context = contexts[r],
+                         .remaining = 9,
+                         .settings = &settings});
     }
+    CHECK(told.unread(views[0]) == 2);
     auto const seen = told.tell(views);
     REQUIRE(seen.size() == 3);
     CHECK(list(seen[0].context) == tokens{2, 3});
@@ -174,6 +178,19 @@ TEST_CASE("told_requests: each request by its slot, and a request without a text
     }
     CHECK(seen[0].slot == 5);
     CHECK(seen[2].id == 2);
+    CHECK(told.unread(views[0]) == 0);
+    // One that drafts nothing is told nothing more.
+    tokens const longer{0, 1, 0, 1, 1};
+    views[0].context = longer;
+    views[0].position = 4;
+    CHECK(told.unread(views[0]) == 1);
+    views[0].draft_limit = 0;
+    CHECK(list(told.tell(views)[0].context) == tokens{2, 3});
+    CHECK(told.unread(views[0]) == 1);
+    views[0].draft_limit = 1;
+    CHECK(list(told.tell(views)[0].context) == tokens{2, 3, 1, 1});
+    CHECK(told.unread(views[0]) == 0);
+    views[0].context = contexts[0];
     // With a begin of texts.
     told_requests begun(draft, target, tokens{0});
     CHECK(list(begun.tell(views)[0].context) == tokens{0, 2, 3});
