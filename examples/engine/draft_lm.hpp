@@ -64,17 +64,21 @@ public:
             if (prefix.empty()) read(request.slot, request.context.first(request.context.size() - 1));
             request.position += prefix.size();
             if (!prefix.empty()) request.anchor = prefix.back();
-            known_[request.slot].resize(request.position);
-            known_[request.slot].push_back(request.anchor);
             asked_.push_back(request);
             places_.push_back(r);
         }
-        rows_.assign(requests.size() * model_.vocabulary(), std::numeric_limits<Real>::quiet_NaN());
-        if (asked_.empty()) return {.values = {rows_.data(), requests.size(), model_.vocabulary()}};
-        batch_.begin(asked_);
-        for (std::size_t i = 0; i < asked_.size(); ++i) batch_.append({});
-        auto const scored = model_.score(batch_);
+        sureleap::logits_rows<Real> scored{};
+        if (!asked_.empty()) {
+            batch_.begin(asked_);
+            for (std::size_t i = 0; i < asked_.size(); ++i) batch_.append({});
+            scored = model_.score(batch_);
+        }
+        for (sureleap::request_view const& request : asked_) {
+            known_[request.slot].resize(request.position);
+            known_[request.slot].push_back(request.anchor);
+        }
         if (asked_.size() == requests.size()) return scored;
+        rows_.assign(requests.size() * model_.vocabulary(), std::numeric_limits<Real>::quiet_NaN());
         for (std::size_t i = 0; i < asked_.size(); ++i) {
             auto const row = scored.values.row(i);
             std::copy(row.begin(), row.end(), rows_.begin() + static_cast<std::ptrdiff_t>(places_[i] * row.size()));

@@ -37,7 +37,8 @@ struct retokenised_options {
 
 /// Models drafter. `Model` is an autoregressive_model over the draft's vocabulary, as shared_token_model describes it.
 /// A request's text ends before a token that has no text, and where its survival would be below the request's floor.
-/// What a request's constraint forbids ends its drafts. Needs request_view::context. Not thread-safe.
+/// What a request's constraint forbids ends its drafts. Needs request_view::context. Not thread-safe. Takes memory in
+/// rounds, as tokenizers do.
 ///
 /// The confidence of a token is the product of the model's top-1 probabilities, of those of its tokens that this text
 /// reaches and none before it reached.
