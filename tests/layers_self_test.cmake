@@ -29,7 +29,10 @@ set(good
     "testing/enumerator.hpp: <sureleap/drafter/draft_block.hpp>"
     "ext/eigen.hpp: <Eigen/Core> <sureleap/head/markov.hpp>"
     "ext/llama/target.hpp: <llama.h> <sureleap/head/markov.hpp>"
-    "ext/llama.hpp: <sureleap/ext/llama/target.hpp>")
+    "ext/llama.hpp: <sureleap/ext/llama/target.hpp>"
+    "ext/llama/c/decoder.h: <sureleap/c/round.h>"
+    "ext/llama/c/functions.inl: <sureleap/c/round.hpp> <sureleap/ext/llama/c/decoder.h> <sureleap/ext/llama/target.hpp>"
+    "sureleap_llama.h: <sureleap/sureleap.h> <sureleap/ext/llama/c/decoder.h> <sureleap/ext/llama/c/functions.inl>")
 set(all
     "<sureleap/core/config.hpp> <sureleap/core/types.hpp> <sureleap/sampling/random.hpp> <sureleap/concepts.hpp> <sureleap/schedule/frontier.hpp> <sureleap/schedule/greedy.hpp> <sureleap/head/markov.hpp> <sureleap/drafter/grow.hpp> <sureleap/drafter/draft_block.hpp>"
 )
@@ -93,6 +96,9 @@ expect(core_uses_testing "sampling/random.hpp includes testing/enumerator.hpp: n
 expect(umbrella_forgets "sureleap.hpp does not include sampling/random.hpp" "sureleap.hpp: <sureleap/core/types.hpp>")
 expect(serving_door_forgets "serving.hpp does not include serving/metrics.hpp" "serving.hpp: <sureleap/core/types.hpp>")
 expect(cuda_door_forgets "cuda.cuh does not include cuda/head/kernels.cuh" "cuda.cuh: <sureleap/cuda/core/runtime.cuh>")
+expect(glue_brings_c "ext/llama/target.hpp includes c/round.h: nothing includes c/" "ext/llama/target.hpp: <sureleap/c/round.h>")
+expect(llama_forgets "sureleap_llama.h does not include ext/llama/c/decoder.h"
+       "sureleap_llama.h: <sureleap/sureleap.h> <sureleap/ext/llama/c/functions.inl>")
 expect(c_forgets "sureleap.h does not include c/functions.inl" "sureleap.h: <sureleap/c/round.h>")
 expect(c_of_the_system "c/round.h includes <unistd.h>: the core depends on the standard library only" "c/round.h: <unistd.h>")
 expect(core_uses_c "sampling/random.hpp includes c/round.h: nothing includes c/" "sampling/random.hpp: <sureleap/c/round.h>")

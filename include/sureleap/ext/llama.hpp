@@ -6,6 +6,7 @@
 
 #include <sureleap/ext/llama/context.hpp>
 #include <sureleap/ext/llama/draft.hpp>
+#include <sureleap/ext/llama/dspark.hpp>
 #include <sureleap/ext/llama/features.hpp>
 #include <sureleap/ext/llama/outcome.hpp>
 #include <sureleap/ext/llama/sampler.hpp>

@@ -70,20 +70,19 @@ namespace detail {
 
 class metadata_writer {
 public:
-    explicit metadata_writer(std::string prefix) : prefix_(std::move(prefix)) {}
+    metadata_writer(std::string prefix, gguf_context* to) : prefix_(std::move(prefix)), to_(to) {}
 
-    void set(char const* key, std::uint32_t value) { gguf_set_val_u32(get(), of_arch(key).c_str(), value); }
-    void set(char const* key, float value) { gguf_set_val_f32(get(), of_arch(key).c_str(), value); }
+    void set(char const* key, std::uint32_t value) { gguf_set_val_u32(to_, of_arch(key).c_str(), value); }
+    void set(char const* key, float value) { gguf_set_val_f32(to_, of_arch(key).c_str(), value); }
     void set(char const* key, std::vector<std::uint32_t> const& values) {
-        gguf_set_arr_data(get(), of_arch(key).c_str(), GGUF_TYPE_UINT32, values.data(), values.size());
+        gguf_set_arr_data(to_, of_arch(key).c_str(), GGUF_TYPE_UINT32, values.data(), values.size());
     }
-    [[nodiscard]] gguf_context* get() const noexcept { return metadata_.get(); }
 
 private:
     [[nodiscard]] std::string of_arch(char const* key) const { return prefix_ + "." + key; }
 
     std::string prefix_;
-    std::unique_ptr<gguf_context, void (*)(gguf_context*)> metadata_{gguf_init_empty(), gguf_free};
+    gguf_context* to_;
 };
 
 /// A sentence piece vocabulary: <unk>, <s>, </s>, the bytes, then letters and whatever fills it up.
@@ -145,9 +144,10 @@ inline void write_shape(metadata_writer& w, tiny_arch arch, tiny_options const& 
 [[nodiscard]] inline tiny_model make_tiny(tiny_arch arch, std::uint64_t seed, tiny_options options = {}) {
     static bool const started = (llama_backend_init(), true);
     static_cast<void>(started);
-    detail::metadata_writer metadata(name_of(arch));
+    std::unique_ptr<gguf_context, void (*)(gguf_context*)> const metadata{gguf_init_empty(), gguf_free};
     gguf_set_val_str(metadata.get(), "general.architecture", name_of(arch));
-    detail::write_shape(metadata, arch, options);
+    detail::metadata_writer shape(name_of(arch), metadata.get());
+    detail::write_shape(shape, arch, options);
     detail::write_vocabulary(metadata.get(), options.tokens);
     tiny_weights weights{.seed = seed, .sharpness = options.sharpness, .disturbance = options.disturbance};
     llama_model* const model =

@@ -39,7 +39,7 @@ struct tiny_weights {
         return {0.0F, gain / std::sqrt(inputs)};
     }
 
-    void fill(ggml_tensor& tensor) const {
+    [[nodiscard]] std::vector<float> values_of(ggml_tensor const& tensor) const {
         auto const [center, spread] = law_of(tensor.name, static_cast<float>(tensor.ne[0]));
         dice roll(seed ^ hash_of(tensor.name));
         dice other(~seed ^ hash_of(tensor.name));
@@ -49,11 +49,14 @@ struct tiny_weights {
             auto const added = disturbance > 0 ? disturbance * static_cast<float>(other.bell()) : 0.0F;
             value = center + spread * bell_scale * (own + added);
         }
-        ggml_backend_tensor_set(&tensor, values.data(), 0, values.size() * sizeof(float));
+        return values;
     }
 
     /// As llama_model_init_from_user calls it, with tensors of F32.
-    static void fill(ggml_tensor* tensor, void* weights) { static_cast<tiny_weights const*>(weights)->fill(*tensor); }
+    static void fill(ggml_tensor* tensor, void* weights) {
+        auto const values = static_cast<tiny_weights const*>(weights)->values_of(*tensor);
+        ggml_backend_tensor_set(tensor, values.data(), 0, values.size() * sizeof(float));
+    }
 
 private:
     static constexpr float bell_scale = 1.7320508F;  // a sum of four uniform numbers has a variance of a third

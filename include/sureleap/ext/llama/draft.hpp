@@ -80,6 +80,22 @@ public:
         return request.position - std::min(held, request.position);
     }
 
+    /// A pass over so many rows of slot 0, of which nothing stays: the price of drafting a token for as many requests.
+    void dry_run(std::size_t rows) {
+        std::size_t const held = sequences_.held(0).size();
+        detail::llama_sequences::need const need{.slot = 0, .rows = rows, .uncertain = rows};
+        outcome_ = sequences_.begin({&need, 1});
+        for (std::size_t i = 0; i < rows; ++i)
+            sequences_.add(0, static_cast<token_id>(i % sequences_.vocabulary()), true);
+        if (outcome_ == llama_outcome::ok) outcome_ = sequences_.decode();
+        sequences_.commit(0, held);
+        if (outcome_ != llama_outcome::ok) {
+            fail_with("llama_draft: a dry run of ", rows, " rows failed: ", to_string(outcome_),
+                      "; expected room for them in the context");
+        }
+        llama_synchronize(sequences_.context());
+    }
+
     /// One row a request; rows of those that draft no further are left as they were.
     [[nodiscard]] logits_rows<float> forward(std::span<request_view const> requests, draft_prefixes const& prefixes) {
         refused_.resize(std::max(refused_.size(), requests.size()), llama_outcome::ok);

@@ -102,7 +102,7 @@ private:
                 fail_with(owner, ": feature layer ", i, " is ", layers_[i], ", expected 0 .. ", last_layer_);
             }
         }
-        kept_.resize(slots);
+        kept_.assign(slots, {});
     }
     /// After a pass over one token: what is expected came.
     void check(char const* owner, llama_outcome outcome) const {
