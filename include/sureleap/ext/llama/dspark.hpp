@@ -44,9 +44,8 @@
 SURELEAP_BEGIN_NAMESPACE
 
 struct llama_dspark_options {
-    std::size_t max_requests = 1;     ///< of a round; slots are below it
-    std::size_t block_size = 7;       ///< gamma; at most what the file drafts
-    llama_seq_id first_sequence = 0;  ///< of the target: slot s is its sequence first_sequence + s
+    std::size_t max_requests = 1;  ///< of a round; slots are below it
+    std::size_t block_size = 7;    ///< gamma; at most what the file drafts
 };
 
 /// Models backbone. Must not move, must outlive the target's context, and must not be served by two targets at a time.

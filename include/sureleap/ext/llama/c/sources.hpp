@@ -119,9 +119,8 @@ public:
 
 private:
     [[nodiscard]] static drafts drafts_of(llama_dspark& model, sureleap_llama_options const& o) {
-        model.serve(o.target, {.max_requests = o.max_requests,
-                               .block_size = std::min(o.block_size, model.most_drafts()),
-                               .first_sequence = o.first_sequence});
+        model.serve(o.target,
+                    {.max_requests = o.max_requests, .block_size = std::min(o.block_size, model.most_drafts())});
         chains all{model, model.head(), model.confidence(), model.options()};
         if constexpr (trees) {
             return drafts{std::move(all), {.nodes = o.tree_nodes}};
