@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +16,11 @@
 
 #include <sureleap/ext/llama.hpp>
 #include <sureleap/sureleap.hpp>
+#include <sureleap/testing/enumerator.hpp>
+
+#if __has_include(<llama-ext.h>)
+#include <llama-ext.h>
+#endif
 
 #include "llama/support/plain_text.hpp"
 #include "llama/support/tiny_dspark.hpp"
@@ -27,10 +34,13 @@ using namespace support;
 
 namespace {
 
-/// Rows of a block by llama.cpp itself, whose chain is the greedy one: [rows, V].
-[[nodiscard]] std::vector<std::vector<float>> by_llama(std::filesystem::path const& file, llama_context* target,
-                                                       std::vector<float> features, std::size_t past,
-                                                       std::vector<llama_token> tokens) {
+/// Rows of a block by llama.cpp itself, whose chain is the greedy one: [rows, V], and its confidences.
+struct block_of_llama {
+    std::vector<std::vector<float>> rows{};
+    std::vector<float> confidences{};
+};
+[[nodiscard]] block_of_llama by_llama(std::filesystem::path const& file, llama_context* target,
+                                      std::vector<float> features, std::size_t past, std::vector<llama_token> tokens) {
     std::shared_ptr<llama_model> const model(llama_model_load_from_file(file.c_str(), llama_model_default_params()),
                                              llama_model_free);
     REQUIRE(model != nullptr);
@@ -38,6 +48,9 @@ namespace {
     params.ctx_other = target;
     tiny_context const context = make_context(model, params);
     llama_set_causal_attn(context.get(), false);
+#if __has_include(<llama-ext.h>)
+    llama_set_embeddings_nextn(context.get(), true, true);
+#endif
     auto const decode = [&](std::size_t count, llama_token* ids, float* embd, std::size_t first) {
         std::vector<llama_pos> positions;
         for (std::size_t i = 0; i < count; ++i) positions.push_back(static_cast<llama_pos>(first + i));
@@ -55,14 +68,17 @@ namespace {
     };
     decode(past, nullptr, features.data(), 0);
     decode(tokens.size(), tokens.data(), nullptr, past);
-    std::vector<std::vector<float>> rows;
+    block_of_llama block;
     for (std::size_t k = 0; k < tokens.size(); ++k) {
-        rows.push_back(logits_of(context, static_cast<std::int32_t>(k)));
+        block.rows.push_back(logits_of(context, static_cast<std::int32_t>(k)));
+#if __has_include(<llama-ext.h>)
+        block.confidences.push_back(*llama_get_embeddings_nextn_ith(context.get(), static_cast<std::int32_t>(k)));
+#endif
     }
-    return rows;
+    return block;
 }
 
-/// Chains, or trees of 6 tokens, of a drafter that serves `context`.
+/// Of a drafter that serves a target.
 [[nodiscard]] auto chains_of(llama_dspark& dspark) {
     return semi_autoregressive<llama_dspark&, llama_dspark::head_type const&, llama_dspark::confidence_type const&>{
         dspark, dspark.head(), dspark.confidence(), dspark.options()};
@@ -123,9 +139,13 @@ TEST_CASE("llama_dspark: a block is what llama.cpp makes of it, but for its gree
                     auto const base = block.base_logits.values.row(s * gamma + k);
                     std::vector<float> row(base.begin(), base.end());
                     dspark.head().add_bias(state, {}, before, row);
-                    auto const& expected = theirs[first + k];
+                    auto const& expected = theirs.rows[first + k];
                     for (std::size_t v = 0; v < row.size(); ++v) {
                         REQUIRE(std::abs(row[v] - expected[v * every]) < 0.02F);  // heads are rounded
+                    }
+                    if (!theirs.confidences.empty()) {
+                        auto const hidden = block.hidden.row(s * gamma + k);
+                        CHECK(std::abs(dspark.confidence()(hidden, before, k) - theirs.confidences[first + k]) < 1e-3F);
                     }
                     before = static_cast<token_id>(std::ranges::max_element(expected) - expected.begin());
                 }
@@ -174,6 +194,67 @@ TEST_CASE("llama_dspark: texts under chains and trees are those of plain decodin
     };
     check([](auto chains) { return chains; });
     check([](auto chains) { return tree_drafter{std::move(chains), {.nodes = 6}}; });
+}
+
+TEST_CASE("llama_dspark: the law of a text is the target's, by enumeration") {
+    constexpr std::size_t horizon = 4;  // drafts begin with the second token
+    scratch_folder const folder("llama_dspark_law");
+    tiny_model const model = make_tiny(tiny_arch::llama, 7, {.layers = 3, .tokens = 3, .sharpness = 1.0F});
+    write_dspark(folder / "drafter.gguf", 8, {.tokens = 3});
+    std::vector<token_id> const prompt{1, 2, 0};
+    std::map<std::vector<token_id>, double> expected;
+    one_by_one rows(model, exact(tiny_context_params()));
+    auto const follow = [&](auto const& self, std::vector<token_id> const& text, double mass) -> void {
+        if (text.size() == prompt.size() + horizon) {
+            expected[{text.begin() + static_cast<std::ptrdiff_t>(prompt.size()), text.end()}] = mass;
+            return;
+        }
+        std::vector<float> row(3);
+        rows(text, row);
+        distribution<float> const p{{row, {}, {}}, {}, {}};
+        for (token_id v = 0; v < 3; ++v) {
+            auto longer = text;
+            longer.push_back(v);
+            self(self, longer, mass * p.probability(v));
+        }
+    };
+    follow(follow, prompt, 1.0);
+    REQUIRE(expected.size() == 81);
+
+    llama_dspark dspark{(folder / "drafter.gguf").string()};
+    llama_context_params params = exact(tree_context_params());
+    dspark.attach(params);
+    tiny_context const context = make_context(model, params);
+    dspark.serve(context.get(), {.block_size = 2});
+    auto const largest_difference = [&](auto drafter_of, auto rule) {
+        auto const first = drafter_of();
+        llama_target target{context.get(), first, {.features = &dspark.features()}};
+        std::map<std::vector<token_id>, double> found;
+        std::uint64_t accepted = 0, rejected = 0;
+        enumerator walk{enumerator::noise::keyed};
+        walk.for_each_path([&] {
+            auto drafter = drafter_of();  // trees learn
+            decoder dec{target, drafter, fixed_schedule{}, rule, {.seed = 1}, no_logits_hook{}, walk.handle()};
+            auto const id = dec.submit(prompt, {.max_new_tokens = horizon});
+            while (dec.step()) {
+            }
+            auto const text = dec.generated(id);
+            found[{text.begin(), text.end()}] += walk.weight();
+            accepted += dec.report().accepted();
+            rejected += dec.report().verified() - dec.report().accepted();
+        });
+        CHECK(accepted > 0);
+        CHECK(rejected > 0);
+        double largest = 0.0;
+        for (auto const& [text, mass] : expected) found[text] -= mass;
+        for (auto const& [text, difference] : found) largest = std::max(largest, std::abs(difference));
+        return largest;
+    };
+    auto const chains = [&] { return chains_of(dspark); };
+    auto const trees = [&] { return tree_drafter{chains_of(dspark), {.nodes = 2}}; };
+    CHECK(largest_difference(chains, token_rejection<>{}) < 1e-6);
+    CHECK(largest_difference(chains, block_verification<>{}) < 1e-6);
+    CHECK(largest_difference(trees, recursive_rejection<>{}) < 1e-6);
 }
 
 TEST_CASE("llama_dspark: what is no drafter for this target is refused") {
