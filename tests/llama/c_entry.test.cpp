@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The C entry points are the C++ adapter: the same events, round after round, whatever drafts, schedules, joins, leaves,
-// fails and is sampled how. And what they refuse. 10,000 rounds in some ten seconds; quickly a tenth of them.
+// fails and is sampled how. And what they refuse. 10,000 rounds in some twenty seconds, since each is
+// computed twice; quickly a tenth of them.
 #include "support/catch.hpp"
 
 #include <algorithm>
@@ -295,13 +296,14 @@ private:
 class world {
 public:
     world() : folder_("llama_c_entry"), memory_(sureleap_llama_dspark_bytes()) {
-        tiny_options const shape{.layers = 3, .tokens = vocabulary, .sharpness = 1.0F};
+        tiny_options const shape{.layers = 2, .tokens = vocabulary, .sharpness = 1.0F};
         tiny_model const model = make_tiny(tiny_arch::llama, 7, shape);
         tiny_options near = shape;
-        near.disturbance = 0.3F;
+        near.layers = 1;
+        near.disturbance = 0.2F;
         tiny_model const small = make_tiny(tiny_arch::llama, 7, near);
         auto const file = (folder_ / "drafter.gguf").string();
-        write_dspark(file, 8, {.tokens = vocabulary});
+        write_dspark(file, 8, {.tokens = vocabulary, .target_layers = {1}});
         cpp_dspark_.emplace(file);
         REQUIRE(sureleap_llama_dspark_create(file.c_str(), memory_.data(), memory_.size(), &c_dspark_, nullptr) ==
                 SURELEAP_OK);
@@ -567,4 +569,113 @@ TEST_CASE("the C entry points time passes where they are given no cost, and give
             CHECK(found[2] == found[0]);
         }
     }
+}
+
+TEST_CASE("the C entry points of llama.cpp refuse what will not do, and say why") {
+    world w;
+    std::vector<std::byte> memory(sureleap_llama_bytes());
+    sureleap_llama_options good;
+    sureleap_llama_options_init(&good);
+    good.target = w.c.target.get();
+    good.never_lose = 0;
+    auto const refusal = [&](auto change, sureleap_result expected = SURELEAP_INVALID_ARGUMENT) {
+        sureleap_llama_options o = good;
+        change(o);
+        sureleap_llama* made = nullptr;
+        sureleap_error error{};
+        CHECK(sureleap_llama_create(&o, memory.data(), memory.size(), &made, &error) == expected);
+        CHECK(made == nullptr);
+        return std::string(error.text);
+    };
+    CHECK(refusal([](auto& o) { o.struct_size = 8; }).find("struct_size is 8") != std::string::npos);
+    CHECK(refusal([](auto& o) { o.target = nullptr; }) == "sureleap_llama: target is null, expected a pointer");
+    CHECK(refusal([](auto& o) { o.rule = 5; }) == "sureleap_llama: rule is 5, expected 0 .. 4");
+    CHECK(refusal([](auto& o) { o.max_requests = 999; }).find("n_seq_max = 128") != std::string::npos);
+    CHECK(refusal([](auto& o) { o.tree_nodes = 4; }) == "sureleap_llama: tree_nodes is 4, expected 0 .. 0");
+    CHECK(refusal([](auto& o) { o.draft = o.target; }).find("draft is the target's context") != std::string::npos);
+    CHECK(refusal([](auto& o) { o.schedule = SURELEAP_GREEDY; }, SURELEAP_NOT_LOSSLESS).find("confidence") !=
+          std::string::npos);
+    // A second model whose context has one sequence.
+    tiny_model const small = make_tiny(tiny_arch::llama, 7, {.layers = 1, .tokens = vocabulary});
+    llama_context_params params = tiny_context_params();
+    params.n_seq_max = 1;
+    tiny_context const narrow = make_context(small, params);
+    CHECK(refusal([&](auto& o) {
+              o.draft = narrow.get();
+              o.max_requests = 2;
+          }).find("llama_draft: the sequences 0 .. 1 are needed") != std::string::npos);
+    // A DSpark file whose hidden states come from another context.
+    scratch_folder const folder("llama_c_entry_refused");
+    auto const file = (folder / "drafter.gguf").string();
+    write_dspark(file, 8, {.tokens = vocabulary});
+    std::vector<std::byte> dspark_memory(sureleap_llama_dspark_bytes());
+    sureleap_llama_dspark* dspark = nullptr;
+    sureleap_error error{};
+    REQUIRE(sureleap_llama_dspark_create(file.c_str(), dspark_memory.data(), dspark_memory.size(), &dspark, &error) ==
+            SURELEAP_OK);
+    CHECK(refusal([&](auto& o) { o.dspark = dspark; }).find("made without llama_features::attach") !=
+          std::string::npos);
+    CHECK(refusal([&](auto& o) {
+              o.dspark = dspark;
+              o.draft = narrow.get();
+          }).find("draft and dspark are both given") != std::string::npos);
+    CHECK(sureleap_llama_dspark_destroy(dspark) == SURELEAP_OK);
+    CHECK(refusal([&](auto& o) { o.dspark = dspark; }, SURELEAP_INVALID_HANDLE).find("dspark was destroyed") !=
+          std::string::npos);
+    write_dspark(file, 8, {.tokens = 50});
+    REQUIRE(sureleap_llama_dspark_create(file.c_str(), dspark_memory.data(), dspark_memory.size(), &dspark, &error) ==
+            SURELEAP_OK);
+    CHECK(refusal([&](auto& o) { o.dspark = dspark; }).find("the file was made for another target") !=
+          std::string::npos);
+    CHECK(sureleap_llama_dspark_destroy(dspark) == SURELEAP_OK);
+    CHECK(sureleap_llama_dspark_create("nowhere.gguf", dspark_memory.data(), dspark_memory.size(), &dspark, &error) ==
+          SURELEAP_INVALID_ARGUMENT);
+    CHECK(std::string(error.text) == "nowhere.gguf: cannot be read, expected a GGUF file");
+
+    // A decoder that lives, and a cost that no longer does.
+    std::vector<std::byte> cost_memory(sureleap_cost_bytes());
+    sureleap_cost_options prices_of;
+    sureleap_cost_options_init(&prices_of);
+    prices_of.prices.fixed = 1.0;
+    sureleap_cost* cost = nullptr;
+    REQUIRE(sureleap_cost_create(&prices_of, cost_memory.data(), cost_memory.size(), &cost, &error) == SURELEAP_OK);
+    good.cost = cost;
+    good.never_lose = 1;
+    sureleap_llama* decoder = nullptr;
+    REQUIRE(sureleap_llama_create(&good, memory.data(), memory.size(), &decoder, &error) == SURELEAP_OK);
+    token_id const prompt[] = {3, 4, 999};
+    sureleap_llama_request q;
+    sureleap_llama_request_init(&q);
+    q.prompt = prompt;
+    q.prompt_count = 3;
+    std::uint64_t id = 0;
+    auto const text_of = [&](auto change) {
+        sureleap_llama_request other = q;
+        change(other);
+        CHECK(sureleap_llama_submit(decoder, &other, &id) == SURELEAP_INVALID_ARGUMENT);
+        return std::string(sureleap_llama_error(decoder));
+    };
+    CHECK(text_of([](auto&) {}) == "decoder: prompt token 2 is 999, expected 0 .. 39");
+    q.prompt_count = 2;
+    CHECK(text_of([](auto& r) { r.max_new_tokens = 600; }).find("may grow to 602 tokens") != std::string::npos);
+    CHECK(text_of([](auto& r) { r.target.top_p = 0.0; }).find("top_p is 0") != std::string::npos);
+    owned_sampler const random = make_chain({llama_sampler_init_xtc(0.5F, 0.1F, 1, 3), llama_sampler_init_dist(5)});
+    owned_sampler const chain = make_chain({llama_sampler_init_top_k(5), llama_sampler_init_dist(5)});
+    CHECK(text_of([&](auto& r) { r.sampler = random.get(); }).find("is \"xtc\"") != std::string::npos);
+    CHECK(text_of([&](auto& r) {
+              r.sampler = chain.get();
+              r.target.temperature = 0.5;
+          }).find("the chain says how tokens are sampled") != std::string::npos);
+    CHECK(sureleap_llama_cancel(decoder, 77) == SURELEAP_INVALID_ARGUMENT);
+    CHECK(sureleap_llama_submit(decoder, &q, &id) == SURELEAP_OK);
+    sureleap_llama_event const* events = nullptr;
+    std::size_t count = 0;
+    CHECK(sureleap_llama_step(decoder, &events, &count) == SURELEAP_OK);
+    CHECK(count == 1);
+    CHECK(sureleap_cost_destroy(cost) == SURELEAP_OK);
+    CHECK(sureleap_llama_step(decoder, &events, &count) == SURELEAP_INVALID_HANDLE);
+    CHECK(sureleap_llama_destroy(decoder) == SURELEAP_OK);
+    CHECK(sureleap_llama_destroy(decoder) == SURELEAP_INVALID_HANDLE);
+    CHECK(sureleap_llama_step(decoder, &events, &count) == SURELEAP_INVALID_HANDLE);
+    CHECK(std::string(sureleap_llama_error(nullptr)).find("no object of this kind") != std::string::npos);
 }
