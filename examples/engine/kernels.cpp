@@ -69,10 +69,13 @@ namespace {
 
 template <class Real>
 [[nodiscard]] product_functions<Real> const& packed_products(storage type) {
+    auto const of_type = [type](auto const& all) -> auto const& {
+        return type == storage::q4 ? all.q4 : type == storage::q5 ? all.q5 : all.q8;
+    };
     if constexpr (std::is_same_v<Real, float>) {
-        return type == storage::q4 ? packed_in_use()->for_float.q4 : packed_in_use()->for_float.q8;
+        return of_type(packed_in_use()->for_float);
     } else {
-        return type == storage::q4 ? packed_in_use()->for_double.q4 : packed_in_use()->for_double.q8;
+        return of_type(packed_in_use()->for_double);
     }
 }
 

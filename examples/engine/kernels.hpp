@@ -25,10 +25,10 @@
 namespace engine {
 
 /// How a weight lies in memory: number by number, or packed in blocks (quantised.hpp).
-enum class storage : std::uint8_t { f64, f32, f16, bf16, q4, q8 };
+enum class storage : std::uint8_t { f64, f32, f16, bf16, q4, q5, q8 };
 
 [[nodiscard]] constexpr bool is_packed(storage s) noexcept {
-    return s == storage::q4 || s == storage::q8;
+    return s >= storage::q4;
 }
 /// Of a number; of a block of 16 x 32, where they are packed.
 [[nodiscard]] constexpr std::size_t bytes_of(storage s) noexcept {
@@ -36,6 +36,7 @@ enum class storage : std::uint8_t { f64, f32, f16, bf16, q4, q8 };
         case storage::f64: return 8;
         case storage::f32: return 4;
         case storage::q4: return 320;
+        case storage::q5: return 384;
         case storage::q8: return 544;
         default: return 2;
     }

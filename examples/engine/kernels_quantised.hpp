@@ -26,8 +26,12 @@ namespace engine::ENGINE_KERNELS {
 
 inline constexpr std::size_t outputs = 16;  // of a block
 inline constexpr std::size_t inputs = 32;
-inline constexpr std::size_t q4_bytes = 320;
-inline constexpr std::size_t q8_bytes = 544;
+
+/// Of a block of 4, 5 or 8 bits.
+template <unsigned Bits>
+inline constexpr std::size_t scales_at = outputs * inputs * Bits / 8;
+template <unsigned Bits>
+inline constexpr std::size_t block_bytes = scales_at<Bits> + outputs * (Bits == 8 ? 2 : 4);
 
 inline constexpr std::size_t group = vector_bytes / 4;  // outputs that a register holds 4 inputs of
 inline constexpr std::size_t most_rows = vector_bytes == 64 ? 16 : 4;
@@ -105,16 +109,24 @@ template <class Real>
 // ---- weights ------------------------------------------------------------------------------------------------------
 
 /// `group` outputs of a block, from output `first` on: 8 registers, each of 4 inputs.
-ENGINE_INLINE void decode_q4(std::uint8_t const* block, std::size_t first, octets (&w)[8]) {
-    unroll<4>([&](auto v) ENGINE_LAMBDA {
-        octets both;
-        read(block + v * 64 + first * 4, both);
-        w[v] = both & 15;
-        w[v + 4] = both >> 4;
-    });
-}
-ENGINE_INLINE void decode_q8(std::uint8_t const* block, std::size_t first, octets (&w)[8]) {
-    unroll<8>([&](auto v) ENGINE_LAMBDA { read(block + v * 64 + first * 4, w[v]); });
+template <unsigned Bits>
+ENGINE_INLINE void decode(std::uint8_t const* block, std::size_t first, octets (&w)[8]) {
+    if constexpr (Bits == 8) {
+        unroll<8>([&](auto v) ENGINE_LAMBDA { read(block + v * 64 + first * 4, w[v]); });
+    } else {
+        octets fifth;
+        if constexpr (Bits == 5) read(block + 256 + first * 4, fifth);
+        unroll<4>([&](auto v) ENGINE_LAMBDA {
+            octets both;
+            read(block + v * 64 + first * 4, both);
+            w[v] = both & 15;
+            w[v + 4] = both >> 4;
+            if constexpr (Bits == 5) {
+                w[v] |= fifth << int{4 - v} & 16;
+                w[v + 4] |= fifth >> int{v} & 16;
+            }
+        });
+    }
 }
 
 /// Four numbers of a row in every place.
@@ -135,9 +147,9 @@ ENGINE_INLINE void multiply_add(counts& sum, octets const& w, octets const& x) {
     sum = (counts)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)w, (__m256i)x);
 #endif
 }
-template <bool Signed>
+template <unsigned Bits>
 ENGINE_INLINE void dot(octets const (&w)[8], std::int8_t const* x, std::int32_t sum_of_x, counts& out) {
-    counts part[2] = {counts{} - (Signed ? 128 * sum_of_x : 0), counts{}};
+    counts part[2] = {counts{} - (Bits == 8 ? 128 * sum_of_x : 0), counts{}};
     unroll<8>([&](auto v) ENGINE_LAMBDA {
         octets four;
         spread(x + v * 4, four);
@@ -147,8 +159,8 @@ ENGINE_INLINE void dot(octets const (&w)[8], std::int8_t const* x, std::int32_t 
 }
 #elif defined(__AVX2__)
 inline constexpr bool moves_up = false;
-// Pairs are added in 16 bits. Eight pairs of nibbles fit: 8 * 2 * 15 * 127 < 2^15. One pair of 8-bit numbers does.
-template <bool Signed>
+// Pairs are added in 16 bits. Eight pairs of nibbles fit: 8 * 2 * 15 * 127 < 2^15. Of 5 bits four do, of 8 bits one.
+template <unsigned Bits>
 ENGINE_INLINE void dot(octets const (&w)[8], std::int8_t const* x, std::int32_t, counts& out) {
 #if defined(__AVX512BW__)
     using shorts = __m512i;
@@ -173,26 +185,29 @@ ENGINE_INLINE void dot(octets const (&w)[8], std::int8_t const* x, std::int32_t,
     auto const with_sign = [](octets const& a, octets const& s)
                                ENGINE_LAMBDA { return (octets)_mm256_sign_epi8((__m256i)a, (__m256i)s); };
 #endif
-    if constexpr (Signed) {
-        out = counts{};
+    out = counts{};
+    if constexpr (Bits == 8) {
         unroll<8>([&](auto v) ENGINE_LAMBDA {
             octets four;
             spread(x + v * 4, four);
             out += fours(pairs(size_of(w[v]), with_sign(four, w[v])));
         });
     } else {
-        shorts all = {};
-        unroll<8>([&](auto v) ENGINE_LAMBDA {
-            octets four;
-            spread(x + v * 4, four);
-            all = add16(all, pairs(w[v], four));
+        constexpr std::size_t together = Bits == 4 ? 8 : 4;
+        unroll<8 / together>([&](auto part) ENGINE_LAMBDA {
+            shorts some = {};
+            unroll<together>([&](auto v) ENGINE_LAMBDA {
+                octets four;
+                spread(x + (part * together + v) * 4, four);
+                some = add16(some, pairs(w[part * together + v], four));
+            });
+            out += fours(some);
         });
-        out = fours(all);
     }
 }
 #elif defined(__ARM_FEATURE_DOTPROD)
 inline constexpr bool moves_up = false;
-template <bool>
+template <unsigned>
 ENGINE_INLINE void dot(octets const (&w)[8], std::int8_t const* x, std::int32_t, counts& out) {
     int32x4_t part[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
     unroll<8>([&](auto v) ENGINE_LAMBDA {
@@ -210,13 +225,13 @@ ENGINE_INLINE void add_neighbours(vec<std::int32_t, 2 * sizeof...(I)> const& v, 
                                   std::integer_sequence<std::size_t, I...>) {
     out = __builtin_shufflevector(v, v, (2 * I)...) + __builtin_shufflevector(v, v, (2 * I + 1)...);
 }
-// Processors without more multiply 16 bits fastest. Eight products of nibbles fit in them, two of 8-bit numbers do.
-template <bool Signed>
+// Processors without more multiply 16 bits fastest. Eight products of 5 bits fit in them, two of 8-bit numbers do.
+template <unsigned Bits>
 ENGINE_INLINE void dot(octets const (&w)[8], std::int8_t const* x, std::int32_t, counts& out) {
     using signed_octets = vec<std::int8_t, vector_bytes>;
     using shorts = vec<std::int16_t, vector_bytes>;
     using products = vec<std::int32_t, vector_bytes>;
-    constexpr std::size_t together = Signed ? 2 : 8;
+    constexpr std::size_t together = Bits == 8 ? 2 : 8;
     products all = {};
     unroll<8 / together>([&](auto part) ENGINE_LAMBDA {
         shorts some = {};
@@ -244,46 +259,41 @@ struct column {
 };
 
 /// Of N rows of x, `group` outputs from output `first` of a row of blocks on. All rows' blocks are `apart`.
-template <class Real, bool Four, std::size_t N>
+template <class Real, unsigned Bits, std::size_t N>
 [[gnu::flatten]] void group_of_outputs(quantised_inputs<Real> const* x, std::size_t apart, std::uint8_t const* w,
                                        std::size_t first, std::size_t blocks, Real* y, std::size_t stride,
                                        std::size_t count, bool add) {
-    constexpr std::size_t block_bytes = Four ? q4_bytes : q8_bytes;
-    constexpr std::size_t scales_at = Four ? 256 : 512;
+    constexpr bool has_minimum = Bits < 8;
     constexpr std::size_t registers = column<Real>::registers;
     // As far as memory and its pages take to come, to the second cache: the first would lose it again meanwhile.
-    constexpr std::size_t ahead = 64 * block_bytes;
+    constexpr std::size_t ahead = 64 * block_bytes<Bits>;
     column<Real> acc[N];
     unroll<N>([&](auto i) ENGINE_LAMBDA { acc[i] = {}; });
-    for (std::size_t b = 0; b < blocks; ++b, w += block_bytes, x += apart) {
+    for (std::size_t b = 0; b < blocks; ++b, w += block_bytes<Bits>, x += apart) {
         if (first == 0) {  // outputs further on find it in the cache
-            unroll<block_bytes / 64>([&](auto line) ENGINE_LAMBDA {
+            unroll<block_bytes<Bits> / 64>([&](auto line) ENGINE_LAMBDA {
                 __builtin_prefetch(
                     reinterpret_cast<void const*>(reinterpret_cast<std::uintptr_t>(w) + ahead + line * 64), 0, 2);
             });
         }
         octets weights[8];
-        if constexpr (Four) {
-            decode_q4(w, first, weights);
-        } else {
-            decode_q8(w, first, weights);
-            if constexpr (moves_up) unroll<8>([&](auto v) ENGINE_LAMBDA { weights[v] ^= 0x80; });
-        }
+        decode<Bits>(w, first, weights);
+        if constexpr (Bits == 8 && moves_up) unroll<8>([&](auto v) ENGINE_LAMBDA { weights[v] ^= 0x80; });
         column<Real> scale;
         column<Real> minimum;
         unroll<registers>([&](auto p) ENGINE_LAMBDA {
-            auto const* const at = reinterpret_cast<half const*>(w + scales_at) + first + p * width<Real>;
+            auto const* const at = reinterpret_cast<half const*>(w + scales_at<Bits>) + first + p * width<Real>;
             load<Real>(at, scale.part[p]);
-            if constexpr (Four) load<Real>(at + outputs, minimum.part[p]);
+            if constexpr (has_minimum) load<Real>(at + outputs, minimum.part[p]);
         });
         unroll<N>([&](auto i) ENGINE_LAMBDA {
             counts integers;
-            dot<!Four>(weights, x[i].values, x[i].sum, integers);
+            dot<Bits>(weights, x[i].values, x[i].sum, integers);
             unroll<registers>([&](auto p) ENGINE_LAMBDA {
                 vec<std::int32_t, width<Real>> some;
                 __builtin_memcpy(&some, reinterpret_cast<char const*>(&integers) + p * sizeof some, sizeof some);
                 acc[i].part[p] += __builtin_convertvector(some, wide<Real>) * (scale.part[p] * x[i].scale);
-                if constexpr (Four) acc[i].part[p] += minimum.part[p] * x[i].scaled_sum;
+                if constexpr (has_minimum) acc[i].part[p] += minimum.part[p] * x[i].scaled_sum;
             });
         });
     }
@@ -304,13 +314,13 @@ template <class Real, bool Four, std::size_t N>
 }
 
 /// As product_functions::multiply. `w` begins with a whole block of outputs.
-template <class Real, bool Four>
+template <class Real, unsigned Bits>
 void multiply_quantised(Real const* x, std::size_t n, void const* w, std::size_t rows, std::size_t cols, Real* y,
                         std::size_t stride, bool add) {
     std::size_t const blocks = cols / inputs;
     auto const* from = static_cast<std::uint8_t const*>(w);
     std::size_t const tiles = (n + most_rows - 1) / most_rows;
-    for (std::size_t j = 0; j < rows; j += outputs, from += blocks * (Four ? q4_bytes : q8_bytes)) {
+    for (std::size_t j = 0; j < rows; j += outputs, from += blocks * block_bytes<Bits>) {
         for (std::size_t t = 0; t < tiles; ++t) {  // as even as possible; the blocks stay in the cache meanwhile
             std::size_t const begin = t * n / tiles;
             std::size_t const size = (t + 1) * n / tiles - begin;
@@ -320,7 +330,7 @@ void multiply_quantised(Real const* x, std::size_t n, void const* w, std::size_t
                 Real* const to = y + begin * stride + j + first;
                 unroll<most_rows>([&](auto i) {
                     if (size == i + 1) {
-                        group_of_outputs<Real, Four, i + 1>(of, n, from, first, blocks, to, stride,
+                        group_of_outputs<Real, Bits, i + 1>(of, n, from, first, blocks, to, stride,
                                                             left < group ? left : group, add);
                     }
                 });
@@ -331,8 +341,9 @@ void multiply_quantised(Real const* x, std::size_t n, void const* w, std::size_t
 
 template <class Real>
 inline constexpr quantised_table<Real> packed_table = {
-    {quantise<Real>, multiply_quantised<Real, true>},
-    {quantise<Real>, multiply_quantised<Real, false>},
+    {quantise<Real>, multiply_quantised<Real, 4>},
+    {quantise<Real>, multiply_quantised<Real, 5>},
+    {quantise<Real>, multiply_quantised<Real, 8>},
 };
 
 }  // namespace engine::ENGINE_KERNELS

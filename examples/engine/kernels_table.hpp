@@ -54,6 +54,7 @@ struct kernel_table {
 template <class Real>
 struct quantised_table {
     product_functions<Real> q4;
+    product_functions<Real> q5;
     product_functions<Real> q8;
 };
 

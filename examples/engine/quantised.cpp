@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstring>
 #include <memory_resource>
 #include <vector>
@@ -31,14 +32,29 @@ template <class Block>
     return static_cast<Block const*>(w.data)[row / block_outputs * (w.cols / block_inputs) + block];
 }
 
-[[nodiscard]] q4_run run_of(q4_block const& from, std::size_t output) noexcept {
-    q4_run run{from.scales[output], from.minima[output], {}};
+template <class Block>
+    requires std::same_as<Block, q4_block> || std::same_as<Block, q5_block>
+[[nodiscard]] stepped_run run_of(Block const& from, std::size_t output) noexcept {
+    stepped_run run{from.scales[output], from.minima[output], {}};
     for (std::size_t c = 0; c < block_inputs / 2; ++c) {
         std::uint8_t const both = from.nibbles[place(output, c)];
-        run.nibbles[c] = both & 15U;
-        run.nibbles[c + block_inputs / 2] = static_cast<std::uint8_t>(both >> 4U);
+        run.steps[c] = both & 15U;
+        run.steps[c + block_inputs / 2] = static_cast<std::uint8_t>(both >> 4U);
+    }
+    if constexpr (std::same_as<Block, q5_block>) {
+        for (std::size_t c = 0; c < block_inputs; ++c) {
+            unsigned const fifth = from.fifths[output * 4 + c % 4] >> c / 4 & 1U;
+            run.steps[c] = static_cast<std::uint8_t>(run.steps[c] | fifth << 4U);
+        }
     }
     return run;
+}
+
+/// Of a q4 or q5 matrix.
+[[nodiscard]] stepped_run stepped(weight const& w, std::size_t row, std::size_t block) noexcept {
+    std::size_t const output = row % block_outputs;
+    return w.type == storage::q4 ? run_of(block_of<q4_block>(w, row, block), output)
+                                 : run_of(block_of<q5_block>(w, row, block), output);
 }
 
 [[nodiscard]] q8_run run_of(q8_block const& from, std::size_t output) noexcept {
@@ -47,14 +63,15 @@ template <class Block>
     return run;
 }
 
-[[nodiscard]] q4_run in_16_steps(std::span<float const> values) noexcept {
+/// In steps of 0 .. most.
+[[nodiscard]] stepped_run in_steps(std::span<float const> values, float most) noexcept {
     auto const [least, largest] = std::minmax_element(values.begin(), values.end());
-    q4_run run{sureleap::half((*largest - *least) / 15.0F).bits, sureleap::half(*least).bits, {}};
+    stepped_run run{sureleap::half((*largest - *least) / most).bits, sureleap::half(*least).bits, {}};
     float const scale = number(run.scale);  // what products will use
     float const minimum = number(run.minimum);
     for (std::size_t c = 0; c < values.size(); ++c) {
         float const steps = scale > 0 ? std::nearbyint((values[c] - minimum) / scale) : 0.0F;
-        run.nibbles[c] = static_cast<std::uint8_t>(std::clamp(steps, 0.0F, 15.0F));
+        run.steps[c] = static_cast<std::uint8_t>(std::clamp(steps, 0.0F, most));
     }
     return run;
 }
@@ -64,8 +81,8 @@ template <class Block>
 packed_matrix::packed_matrix(storage type, std::size_t rows, std::size_t cols, std::pmr::memory_resource& memory)
     : type_(type), rows_(rows), cols_(cols), bytes_(nullptr, {&memory, 0}) {
     if (!is_packed(type) || cols % block_inputs != 0) {
-        sureleap::fail_with("packed_matrix: [", rows, ", ", cols, "], expected 4 or 8 bits and columns in blocks of ",
-                            block_inputs);
+        sureleap::fail_with("packed_matrix: [", rows, ", ", cols,
+                            "], expected 4, 5 or 8 bits and columns in blocks of ", block_inputs);
     }
     std::size_t const bytes = view().bytes();
     bytes_ = {static_cast<std::byte*>(memory.allocate(bytes, cache_line)), release{&memory, bytes}};
@@ -83,14 +100,23 @@ Block& packed_matrix::at(std::size_t row, std::size_t block) noexcept {
     return reinterpret_cast<Block*>(bytes_.get())[row / block_outputs * (cols_ / block_inputs) + block];
 }
 
-void packed_matrix::set(std::size_t row, std::size_t block, q4_run const& run) noexcept {
-    q4_block& to = at<q4_block>(row, block);
+void packed_matrix::set(std::size_t row, std::size_t block, stepped_run const& run) noexcept {
     std::size_t const output = row % block_outputs;
-    to.scales[output] = run.scale;
-    to.minima[output] = run.minimum;
-    for (std::size_t c = 0; c < block_inputs / 2; ++c) {
-        to.nibbles[place(output, c)] =
-            static_cast<std::uint8_t>(run.nibbles[c] | run.nibbles[c + block_inputs / 2] << 4U);
+    auto const fill = [&](auto& to) {
+        to.scales[output] = run.scale;
+        to.minima[output] = run.minimum;
+        for (std::size_t c = 0; c < block_inputs / 2; ++c) {
+            to.nibbles[place(output, c)] =
+                static_cast<std::uint8_t>((run.steps[c] & 15U) | run.steps[c + block_inputs / 2] << 4U);
+        }
+    };
+    if (type_ == storage::q4) return fill(at<q4_block>(row, block));
+    q5_block& to = at<q5_block>(row, block);
+    fill(to);
+    for (std::size_t i = 0; i < 4; ++i) {
+        unsigned bits = 0;
+        for (std::size_t v = 0; v < 8; ++v) bits |= (run.steps[4 * v + i] >> 4U & 1U) << v;
+        to.fifths[output * 4 + i] = static_cast<std::uint8_t>(bits);
     }
 }
 
@@ -104,8 +130,8 @@ void packed_matrix::set(std::size_t row, std::size_t block, q8_run const& run) n
 void packed_matrix::quantise(std::size_t row, std::span<float const> values) noexcept {
     for (std::size_t b = 0; b < cols_ / block_inputs; ++b) {
         auto const part = values.subspan(b * block_inputs, block_inputs);
-        if (type_ == storage::q4) {
-            set(row, b, in_16_steps(part));
+        if (type_ != storage::q8) {
+            set(row, b, in_steps(part, type_ == storage::q4 ? 15.0F : 31.0F));
             continue;
         }
         float largest = 0;
@@ -138,12 +164,11 @@ gathered_rows::gathered_rows(weight const& w, std::span<std::int32_t const> rows
     }
     auto const memory = std::make_shared<packed_matrix>(w.type, rows.size(), w.cols);
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        std::size_t const output = row(i) % block_outputs;
         for (std::size_t b = 0; b < w.cols / block_inputs; ++b) {
-            if (w.type == storage::q4) {
-                memory->set(i, b, run_of(block_of<q4_block>(w, row(i), b), output));
+            if (w.type == storage::q8) {
+                memory->set(i, b, run_of(block_of<q8_block>(w, row(i), b), row(i) % block_outputs));
             } else {
-                memory->set(i, b, run_of(block_of<q8_block>(w, row(i), b), output));
+                memory->set(i, b, stepped(w, row(i), b));
             }
         }
     }
@@ -170,20 +195,19 @@ gathered_rows gathered_rows::in_4_bits(weight const& w, std::span<std::int32_t c
 
 template <class Real>
 void unpack_row(weight const& w, std::size_t row, Real* out) {
-    std::size_t const output = row % block_outputs;
     for (std::size_t b = 0; b < w.cols / block_inputs; ++b, out += block_inputs) {
-        if (w.type == storage::q4) {
-            q4_run const run = run_of(block_of<q4_block>(w, row, b), output);
-            float const scale = number(run.scale);
-            float const minimum = number(run.minimum);
-            for (std::size_t c = 0; c < block_inputs; ++c) {
-                out[c] = static_cast<Real>(static_cast<float>(run.nibbles[c]) * scale + minimum);
-            }
-        } else {
-            q8_run const run = run_of(block_of<q8_block>(w, row, b), output);
+        if (w.type == storage::q8) {
+            q8_run const run = run_of(block_of<q8_block>(w, row, b), row % block_outputs);
             float const scale = number(run.scale);
             for (std::size_t c = 0; c < block_inputs; ++c) {
                 out[c] = static_cast<Real>(static_cast<float>(run.values[c]) * scale);
+            }
+        } else {
+            stepped_run const run = stepped(w, row, b);
+            float const scale = number(run.scale);
+            float const minimum = number(run.minimum);
+            for (std::size_t c = 0; c < block_inputs; ++c) {
+                out[c] = static_cast<Real>(static_cast<float>(run.steps[c]) * scale + minimum);
             }
         }
     }

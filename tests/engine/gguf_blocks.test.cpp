@@ -13,6 +13,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sureleap/core/types.hpp>
@@ -22,14 +23,14 @@
 #include "support/catch.hpp"
 #include "support/error_text.hpp"
 
-using engine::gguf::block4;
 using engine::gguf::block8;
 using engine::gguf::block_of;
 using engine::gguf::dequantise;
 using engine::gguf::name_of;
+using engine::gguf::stepped_block;
 using engine::gguf::tensor_type;
-using engine::gguf::unpack4;
 using engine::gguf::unpack8;
+using engine::gguf::unpack_steps;
 using support::error_text;
 
 namespace {
@@ -290,43 +291,37 @@ TEST_CASE("gguf blocks: what cannot be read is named") {
 }
 
 TEST_CASE("gguf blocks: unpacked for repacking, they are the same numbers") {
-    unsigned of_four = 0;
-    unsigned of_eight = 0;
+    unsigned of_steps = 0;
     for (golden const& g : golden_blocks) {
         INFO(name_of(g.type));
         auto const bytes = bytes_of_hex(g.hex);
         auto const expected = values_of(g.type, bytes);
-        block4 four{.scale = 7, .minimum = 7, .nibbles = {}};
-        if (unpack4(g.type, bytes.data(), four)) {
-            ++of_four;
-            for (std::size_t i = 0; i < 32; ++i) {
-                CHECK(four.nibbles[i] < 16);
-                CHECK(std::fma(four.scale, static_cast<float>(four.nibbles[i]), four.minimum) == expected[i]);
-            }
-            if (g.type == tensor_type::q4_0) CHECK(four.minimum == -8 * four.scale);
-        } else {
-            CHECK(four.scale == 7);
+        std::array<stepped_block, 8> small{};
+        small[0].scale = 7;
+        bool const one = unpack_steps(g.type, bytes.data(), small[0]);
+        bool const eight = !one && unpack_steps(g.type, bytes.data(), std::span(small));
+        CHECK((one || eight || small[0].scale == 7));
+        for (std::size_t i = 0; (one || eight) && i < expected.size(); ++i) {
+            stepped_block const& in = small[i / 32];
+            std::string_view const name = name_of(g.type);
+            CHECK(in.steps[i % 32] < (name.starts_with("Q4") ? 16 : 32));
+            CHECK(std::fma(in.scale, static_cast<float>(in.steps[i % 32]), in.minimum) == expected[i]);
+            if (name.ends_with("_0")) CHECK(in.minimum == (name.starts_with("Q4") ? -8 : -16) * in.scale);
         }
-        block8 eight{.scale = 7, .values = {}};
-        if (unpack8(g.type, bytes.data(), eight)) {
-            ++of_eight;
-            for (std::size_t i = 0; i < 32; ++i) {
-                CHECK(eight.scale * static_cast<float>(eight.values[i]) == expected[i]);
-                if (g.type == tensor_type::q5_0) CHECK((eight.values[i] >= -16 && eight.values[i] <= 15));
-            }
-        } else {
-            CHECK(eight.scale == 7);
-        }
+        of_steps += one || eight;
+        if (g.type != tensor_type::q8_0) continue;
+        block8 whole{};
+        unpack8(bytes.data(), whole);
+        for (std::size_t i = 0; i < 32; ++i) CHECK(whole.scale * static_cast<float>(whole.values[i]) == expected[i]);
     }
-    CHECK(of_four == 2);
-    CHECK(of_eight == 2);
+    CHECK(of_steps == 6);
     // Of no type that is not listed, either.
-    std::byte const bytes[64]{};
-    block4 four{};
-    block8 eight{};
+    std::byte const bytes[256]{};
     for (std::uint32_t type = 0; type < 64; ++type) {
+        using enum tensor_type;
         auto const t = static_cast<tensor_type>(type);
-        CHECK(unpack4(t, bytes, four) == (t == tensor_type::q4_0 || t == tensor_type::q4_1));
-        CHECK(unpack8(t, bytes, eight) == (t == tensor_type::q8_0 || t == tensor_type::q5_0));
+        std::array<stepped_block, 8> small{};
+        CHECK(unpack_steps(t, bytes, small[0]) == (t == q4_0 || t == q4_1 || t == q5_0 || t == q5_1));
+        CHECK(unpack_steps(t, bytes, std::span(small)) == (t == q4_k || t == q5_k));
     }
 }

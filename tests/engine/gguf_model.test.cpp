@@ -271,10 +271,10 @@ TEST_CASE("gguf: weights in blocks are those that they stand for", "[gguf]") {
     for (auto const& [type, exact, nearest] : {expected{tensor_type::q4_0, true, 0},
                                                {tensor_type::q4_1, true, 0},
                                                {tensor_type::q5_0, true, 0},
+                                               {tensor_type::q5_1, true, 0},
                                                {tensor_type::q8_0, true, 0},
                                                {tensor_type::q4_k, false, 0x1p-8},
-                                               {tensor_type::q5_1, false, 0.0045},
-                                               {tensor_type::q5_k, false, 0.0045},
+                                               {tensor_type::q5_k, false, 0x1p-8},
                                                {tensor_type::q6_k, false, 0.0045}}) {
         CAPTURE(engine::gguf::name_of(type));
         in_blocks const made(small(architecture::llama, 256), type, 11);

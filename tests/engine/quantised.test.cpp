@@ -58,11 +58,11 @@ struct packed {
             for (std::size_t b = 0; b < cols / block_inputs; ++b) {
                 double* const to = values.data() + row * cols + b * block_inputs;
                 std::uint16_t const s = half_bits(scale());
-                if (type == storage::q4) {
-                    q4_run run{s, half_bits(minimum()), {}};
+                if (type != storage::q8) {
+                    stepped_run run{s, half_bits(minimum()), {}};
                     for (std::size_t c = 0; c < block_inputs; ++c) {
-                        run.nibbles[c] = static_cast<std::uint8_t>(roll.below(16));
-                        to[c] = run.nibbles[c] * number(s) + number(run.minimum);
+                        run.steps[c] = static_cast<std::uint8_t>(roll.below(type == storage::q4 ? 16 : 32));
+                        to[c] = run.steps[c] * number(s) + number(run.minimum);
                     }
                     memory.set(row, b, run);
                 } else {
@@ -98,7 +98,7 @@ std::vector<double> rounded(std::vector<Real> const& x) {
     return out;
 }
 
-constexpr storage packed_storages[] = {storage::q4, storage::q8};
+constexpr storage packed_storages[] = {storage::q4, storage::q5, storage::q8};
 
 TEMPLATE_TEST_CASE("packed: products of small integers are exact for every shape", "[kernels]", float, double) {
     dice roll(1);
@@ -132,6 +132,32 @@ TEMPLATE_TEST_CASE("packed: products of small integers are exact for every shape
                 }
             }
         }
+    }
+}
+
+TEST_CASE("packed: the largest sums of a block fit", "[kernels]") {
+    thread_pool pool(1);
+    for (storage const type : packed_storages) {
+        constexpr std::size_t rows = 16;
+        packed_matrix w(type, rows, block_inputs);
+        int const most = type == storage::q4 ? 15 : type == storage::q5 ? 31 : 127;
+        for (std::size_t row = 0; row < rows; ++row) {
+            stepped_run steps{half_bits(1), half_bits(0), {}};
+            q8_run values{half_bits(1), {}};
+            std::fill_n(steps.steps, block_inputs, static_cast<std::uint8_t>(most));
+            std::fill_n(values.values, block_inputs, static_cast<std::int8_t>(row % 2 == 0 ? most : -most));
+            type == storage::q8 ? w.set(row, 0, values) : w.set(row, 0, steps);
+        }
+        std::vector<float> const x(block_inputs, -127.0f);
+        with_every_quantised_set([&] {
+            CAPTURE(static_cast<int>(type));
+            std::vector<float> y(rows);
+            matmul(pool, x.data(), 1, w.view(), y.data());
+            for (std::size_t row = 0; row < rows; ++row) {
+                int const sign = type == storage::q8 && row % 2 == 1 ? 1 : -1;
+                CHECK(y[row] == static_cast<float>(sign * 127 * most * static_cast<int>(block_inputs)));
+            }
+        });
     }
 }
 
@@ -276,11 +302,25 @@ TEST_CASE("packed: rows gathered in 4 bits are off by at most half of sixteen st
     CHECK(support::error_text([&] {
               static_cast<void>(gathered_rows::in_4_bits(wrong.view(), std::vector<std::int32_t>{0}));
           }) == "gathered_rows: row 0 has a weight that is infinite or not a number, expected finite weights");
-    packed_matrix memory(storage::q4, 1, 32);
-    memory.quantise(0, flat);
-    std::vector<float> back(32);
-    load_row(memory.view(), 0, back.data());
-    CHECK(back == flat);
+    for (storage const type : {storage::q4, storage::q5}) {
+        packed_matrix memory(type, 1, 32);
+        memory.quantise(0, flat);
+        std::vector<float> back(32);
+        load_row(memory.view(), 0, back.data());
+        CHECK(back == flat);
+    }
+}
+
+TEST_CASE("packed: a run that is set again leaves nothing of the one before", "[kernels]") {
+    packed_matrix memory(storage::q5, 16, 64);
+    std::vector<float> row(64);
+    for (unsigned const top : {31U, 0U, 16U}) {
+        stepped_run run{half_bits(1.0), half_bits(0.0), {}};
+        std::fill_n(run.steps, block_inputs, static_cast<std::uint8_t>(top));
+        memory.set(5, 1, run);
+        load_row(memory.view(), 5, row.data());
+        CHECK(std::all_of(row.begin() + 32, row.end(), [&](float x) { return x == static_cast<float>(top); }));
+    }
 }
 
 TEST_CASE("packed: matrices of several kinds in one call", "[kernels]") {
@@ -308,9 +348,9 @@ TEST_CASE("packed: matrices of several kinds in one call", "[kernels]") {
 
 TEST_CASE("packed: what cannot be packed is refused", "[kernels]") {
     CHECK(error_text([] { packed_matrix(storage::q8, 3, 33); }) ==
-          "packed_matrix: [3, 33], expected 4 or 8 bits and columns in blocks of 32");
+          "packed_matrix: [3, 33], expected 4, 5 or 8 bits and columns in blocks of 32");
     CHECK(error_text([] { packed_matrix(storage::f32, 3, 64); }) ==
-          "packed_matrix: [3, 64], expected 4 or 8 bits and columns in blocks of 32");
+          "packed_matrix: [3, 64], expected 4, 5 or 8 bits and columns in blocks of 32");
 }
 
 TEST_CASE("packed: the instruction set follows that of the other kernels", "[kernels]") {

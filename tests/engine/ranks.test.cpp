@@ -165,7 +165,7 @@ texts decode_divided(std::size_t size, kind k, std::string const& rule, sureleap
 
 TEST_CASE("ranks: divided products have the bits of whole ones, in one exchange or in many", "[engine]") {
     constexpr std::size_t n = 5, cols = 64;
-    for (storage const type : {storage::f32, storage::bf16, storage::q4, storage::q8}) {
+    for (storage const type : {storage::f32, storage::bf16, storage::q4, storage::q5, storage::q8}) {
         support::dice roll(11);
         matrix const a(type, 83, cols, roll), b(type, 16, cols, roll), c(type, 83, cols, roll);
         auto const x = numbers(n * cols, roll);

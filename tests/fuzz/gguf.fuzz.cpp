@@ -5,6 +5,7 @@
 // defect to start from, and a small model of every architecture.
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -97,10 +98,11 @@ void check_tensor(gguf::file const& file, gguf::tensor const& t, std::span<std::
     if (t.type == q2_k || t.type == q3_k || t.type == i64) return;
     std::vector<float> values(elements);
     gguf::dequantise(t.type, t.bytes.data(), elements, values.data());
-    gguf::block4 four;
-    gguf::block8 eight;
-    expects(gguf::unpack4(t.type, t.bytes.data(), four) == (t.type == q4_0 || t.type == q4_1));
-    expects(gguf::unpack8(t.type, t.bytes.data(), eight) == (t.type == q8_0 || t.type == q5_0));
+    gguf::stepped_block one;
+    std::array<gguf::stepped_block, 8> eight;
+    expects(gguf::unpack_steps(t.type, t.bytes.data(), one) ==
+            (t.type == q4_0 || t.type == q4_1 || t.type == q5_0 || t.type == q5_1));
+    expects(gguf::unpack_steps(t.type, t.bytes.data(), eight) == (t.type == q4_k || t.type == q5_k));
 }
 
 void check_file(gguf::file const& file, std::span<std::byte const> input) {

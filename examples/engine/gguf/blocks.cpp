@@ -89,21 +89,24 @@ pair6 pair_of(std::byte const* packed, std::size_t j) {
     return {static_cast<float>(scale), static_cast<float>(minimum)};
 }
 
-/// Q4_K, and Q5_K, which has 32 bytes of fifth bits before the nibbles: bit j of byte i is that of element i of
-/// sub-block j. 32 bytes of nibbles hold two sub-blocks, the first in the low ones.
+/// Element i of sub-block j of Q4_K, or of Q5_K, which has 32 bytes of fifth bits before the nibbles: bit j of byte i.
+/// 32 bytes of nibbles hold two sub-blocks, the first in the low ones.
+unsigned step_of(std::byte const* block, bool fifth, std::size_t j, std::size_t i) {
+    std::byte const* const bits = block + 16;
+    std::byte const* const nibbles = fifth ? bits + 32 : bits;
+    unsigned const low = byte_at(nibbles, j / 2 * 32 + i) >> (j % 2 * 4) & 15;
+    return fifth ? low | (byte_at(bits, i) >> j & 1) << 4 : low;
+}
+
 void q4_or_q5_k(std::byte const* block, bool fifth, float* out) {
     float const d = half_at(block);
     float const dmin = half_at(block + 2);
-    std::byte const* const bits = block + 16;
-    std::byte const* const nibbles = fifth ? bits + 32 : bits;
     for (std::size_t j = 0; j < 8; ++j) {
         pair6 const pair = pair_of(block + 4, j);
         float const scale = d * pair.scale;
         float const minimum = dmin * pair.minimum;
         for (std::size_t i = 0; i < 32; ++i) {
-            unsigned q = byte_at(nibbles, j / 2 * 32 + i) >> (j % 2 * 4) & 15;
-            if (fifth) q |= (byte_at(bits, i) >> j & 1) << 4;
-            out[j * 32 + i] = scale * static_cast<float>(q) - minimum;
+            out[j * 32 + i] = scale * static_cast<float>(step_of(block, fifth, j, i)) - minimum;
         }
     }
 }
@@ -175,36 +178,37 @@ void dequantise(tensor_type type, std::byte const* blocks, std::size_t elements,
     for (std::size_t i = 0; i < elements; i += block.elements, blocks += block.bytes) function(blocks, out + i);
 }
 
-bool unpack4(tensor_type type, std::byte const* block, block4& out) noexcept {
-    if (type != tensor_type::q4_0 && type != tensor_type::q4_1) return false;
+bool unpack_steps(tensor_type type, std::byte const* block, stepped_block& out) noexcept {
+    using enum tensor_type;
+    bool const five = type == q5_0 || type == q5_1;
+    bool const around_zero = type == q4_0 || type == q5_0;
+    if (!five && !around_zero && type != q4_1) return false;
     out.scale = half_at(block);
-    out.minimum = type == tensor_type::q4_0 ? -8 * out.scale : half_at(block + 2);
-    std::byte const* const nibbles = block + (type == tensor_type::q4_0 ? 2 : 4);
-    for (std::size_t i = 0; i < small_block; ++i) out.nibbles[i] = static_cast<std::uint8_t>(nibble(nibbles, i));
-    return true;
-}
-
-bool unpack8(tensor_type type, std::byte const* block, block8& out) noexcept {
-    if (type != tensor_type::q8_0 && type != tensor_type::q5_0) return false;
-    out.scale = half_at(block);
+    out.minimum = around_zero ? (five ? -16 : -8) * out.scale : half_at(block + 2);
+    std::byte const* const bits = block + (around_zero ? 2 : 4);
     for (std::size_t i = 0; i < small_block; ++i) {
-        int const value =
-            type == tensor_type::q8_0 ? signed_at(block + 2, i) : static_cast<int>(with_fifth(block + 2, i)) - 16;
-        out.values[i] = static_cast<std::int8_t>(value);
+        out.steps[i] = static_cast<std::uint8_t>(five ? with_fifth(bits, i) : nibble(bits, i));
     }
     return true;
 }
 
-void unpack_q4_k(std::byte const* block, std::span<block4, 8> out) noexcept {
+bool unpack_steps(tensor_type type, std::byte const* block, std::span<stepped_block, 8> out) noexcept {
+    bool const five = type == tensor_type::q5_k;
+    if (!five && type != tensor_type::q4_k) return false;
     for (std::size_t j = 0; j < out.size(); ++j) {
         pair6 const pair = pair_of(block + 4, j);
         out[j].scale = half_at(block) * pair.scale;
         out[j].minimum = -half_at(block + 2) * pair.minimum;
         for (std::size_t i = 0; i < small_block; ++i) {
-            unsigned const both = byte_at(block + 16, j / 2 * 32 + i);
-            out[j].nibbles[i] = static_cast<std::uint8_t>(both >> (j % 2 * 4) & 15);
+            out[j].steps[i] = static_cast<std::uint8_t>(step_of(block, five, j, i));
         }
     }
+    return true;
+}
+
+void unpack8(std::byte const* block, block8& out) noexcept {
+    out.scale = half_at(block);
+    for (std::size_t i = 0; i < small_block; ++i) out.values[i] = static_cast<std::int8_t>(signed_at(block + 2, i));
 }
 
 }  // namespace engine::gguf

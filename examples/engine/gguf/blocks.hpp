@@ -33,27 +33,27 @@ namespace engine::gguf {
 /// error, and so is a number of elements that ends inside a block.
 void dequantise(tensor_type type, std::byte const* blocks, std::size_t elements, float* out);
 
-/// Elements in a block4 or a block8.
+/// Elements in a stepped_block or a block8.
 inline constexpr std::size_t small_block = 32;
 
-/// value[i] = scale * nibbles[i] + minimum, with nibbles in 0 .. 15 in the order of the elements.
-struct block4 {
+/// value[i] = scale * steps[i] + minimum, with steps of 4 or 5 bits in the order of the elements.
+struct stepped_block {
     float scale;
     float minimum;
-    std::uint8_t nibbles[small_block];
+    std::uint8_t steps[small_block];
 };
-/// A block of Q4_0 (whose minimum is -8 * scale) or Q4_1; false for another type.
-[[nodiscard]] bool unpack4(tensor_type type, std::byte const* block, block4& out) noexcept;
+/// A block of Q4_0 or Q5_0 (whose minimum is -8 or -16 scales), Q4_1 or Q5_1; false for another type.
+[[nodiscard]] bool unpack_steps(tensor_type type, std::byte const* block, stepped_block& out) noexcept;
+
+/// A block of Q4_K or Q5_K as its eight small blocks, whose minima are negative; false for another type.
+[[nodiscard]] bool unpack_steps(tensor_type type, std::byte const* block, std::span<stepped_block, 8> out) noexcept;
 
 /// value[i] = scale * values[i].
 struct block8 {
     float scale;
     std::int8_t values[small_block];
 };
-/// A block of Q8_0 or Q5_0 (whose values are in -16 .. 15); false for another type.
-[[nodiscard]] bool unpack8(tensor_type type, std::byte const* block, block8& out) noexcept;
-
-/// A block of Q4_K as its eight small blocks; minima are negative there.
-void unpack_q4_k(std::byte const* block, std::span<block4, 8> out) noexcept;
+/// A block of Q8_0.
+void unpack8(std::byte const* block, block8& out) noexcept;
 
 }  // namespace engine::gguf

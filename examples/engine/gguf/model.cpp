@@ -112,12 +112,12 @@ public:
     [[nodiscard]] std::optional<packed_matrix> packed() const {
         switch (tensor_.type) {
             case tensor_type::q4_0:
-            case tensor_type::q4_1: return filled<block4>(storage::q4);
+            case tensor_type::q4_1: return filled<stepped_block, 1>(storage::q4);
+            case tensor_type::q4_k: return filled<stepped_block, 8>(storage::q4);
             case tensor_type::q5_0:
-            case tensor_type::q8_0: return filled<block8>(storage::q8);
-            case tensor_type::q4_k: return filled_from_q4_k();
-            case tensor_type::q5_1:
-            case tensor_type::q5_k:
+            case tensor_type::q5_1: return filled<stepped_block, 1>(storage::q5);
+            case tensor_type::q5_k: return filled<stepped_block, 8>(storage::q5);
+            case tensor_type::q8_0: return filled<block8, 1>(storage::q8);
             case tensor_type::q6_k: return quantised();
             default: return std::nullopt;
         }
@@ -144,9 +144,9 @@ private:
         return tensor_.bytes.data() + order_(row) * row_bytes();
     }
 
-    static q4_run run_of(block4 const& block) noexcept {
-        q4_run run{half_bits(block.scale), half_bits(block.minimum), {}};
-        std::memcpy(run.nibbles, block.nibbles, sizeof run.nibbles);
+    static stepped_run run_of(stepped_block const& block) noexcept {
+        stepped_run run{half_bits(block.scale), half_bits(block.minimum), {}};
+        std::memcpy(run.steps, block.steps, sizeof run.steps);
         return run;
     }
     static q8_run run_of(block8 const& block) noexcept {
@@ -154,32 +154,24 @@ private:
         std::memcpy(run.values, block.values, sizeof run.values);
         return run;
     }
-    bool unpack(std::byte const* from, block4& to) const { return unpack4(tensor_.type, from, to); }
-    bool unpack(std::byte const* from, block8& to) const { return unpack8(tensor_.type, from, to); }
-
-    template <class Block>
-    [[nodiscard]] packed_matrix filled(storage type) const {
-        packed_matrix out(type, rows(), cols(), memory_);
-        std::size_t const bytes = block_of(tensor_.type).bytes;
-        for (std::size_t row = share_.first; row < share_.first + share_.count; ++row) {
-            std::byte const* block = bytes_of(row);
-            for (std::size_t b = 0; b < cols() / block_inputs; ++b, block += bytes) {
-                Block unpacked;
-                unpack(block, unpacked);
-                out.set(row, b, run_of(unpacked));
-            }
-        }
-        return out;
+    void unpack(std::byte const* from, std::array<block8, 1>& to) const { unpack8(from, to[0]); }
+    void unpack(std::byte const* from, std::array<stepped_block, 1>& to) const {
+        static_cast<void>(unpack_steps(tensor_.type, from, to[0]));
+    }
+    void unpack(std::byte const* from, std::array<stepped_block, 8>& to) const {
+        static_cast<void>(unpack_steps(tensor_.type, from, to));
     }
 
-    [[nodiscard]] packed_matrix filled_from_q4_k() const {
-        packed_matrix out(storage::q4, rows(), cols(), memory_);
-        std::array<block4, 8> unpacked;
+    /// A block of the file is `Small` blocks of 32.
+    template <class Block, std::size_t Small>
+    [[nodiscard]] packed_matrix filled(storage type) const {
+        packed_matrix out(type, rows(), cols(), memory_);
+        std::array<Block, Small> unpacked;
         for (std::size_t row = share_.first; row < share_.first + share_.count; ++row) {
             std::byte const* block = bytes_of(row);
-            for (std::size_t b = 0; b < cols() / block_inputs; b += 8, block += block_of(tensor_.type).bytes) {
-                unpack_q4_k(block, unpacked);
-                for (std::size_t k = 0; k < 8; ++k) out.set(row, b + k, run_of(unpacked[k]));
+            for (std::size_t b = 0; b < cols() / block_inputs; b += Small, block += block_of(tensor_.type).bytes) {
+                unpack(block, unpacked);
+                for (std::size_t k = 0; k < Small; ++k) out.set(row, b + k, run_of(unpacked[k]));
             }
         }
         return out;

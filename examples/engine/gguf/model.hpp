@@ -27,8 +27,8 @@ namespace engine::gguf {
 /// of it.
 ///
 /// A drafter's W1 and confidence weights become F32: their rows are read one by one. Of other tensors F32, F16 and BF16
-/// stay where they lie. Q4_0, Q4_1, Q5_0 and Q8_0 are packed as they are. Q4_K has scales in two parts, whose product
-/// is rounded to F16. Q5_1, Q5_K and Q6_K become 8 bits with a scale for 32 weights. Tensors of other types are refused
+/// stay where they lie. Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 are packed as they are. Q4_K and Q5_K have scales in two parts,
+/// whose product is rounded to F16. Q6_K becomes 8 bits with a scale for 32 weights. Tensors of other types are refused
 /// by name.
 [[nodiscard]] checkpoint load(std::shared_ptr<file const> from, model_config config);
 
