@@ -6,6 +6,9 @@
 #
 #   examples/run.sh [flags of generate]          examples/run.sh --prompt "Why is the sky blue?" --temperature 0.7
 #   examples/run.sh --chat                       a conversation, answered line by line
+#   examples/run.sh coder [FILE "WHAT TO CHANGE"] [flags of generate]
+#                                                Qwen2.5-Coder-0.5B (491 MB, fetched once) writes a file of yours, or one
+#                                                of ours, with the change; drafts are looked up in the file
 #   examples/run.sh small [flags of generate]    the small model in the repository, without a download
 #   examples/run.sh ranks N [flags of generate]  the same by N processes of mpirun, each with a share of the model
 #   examples/run.sh serve [flags of serve]       simulates a server under load: schedules side by side
@@ -19,6 +22,7 @@ source "${root}/cmake/require_packages.sh"
 
 program=generate
 small=
+edited=
 drafter="${root}/examples/models/smollm2-dspark.gguf"
 configure=()
 if [[ ${1:-} == serve ]]; then
@@ -44,6 +48,17 @@ elif [[ ${1:-} == llama ]]; then
 elif [[ ${1:-} == small ]]; then
     small=yes
     shift
+elif [[ ${1:-} == coder ]]; then
+    edited="${root}/examples/train/corpus_documents.py"
+    change="Rename the function packed to joined."
+    shift
+    if [[ $# -gt 0 && $1 != -* ]]; then
+        [[ -r $1 && ${2:--} != -* ]] ||
+            { echo "coder has '$1', expected a file, and after it in one argument what to change" >&2 && exit 2; }
+        edited=$1
+        change=$2
+        shift 2
+    fi
 fi
 launcher=()
 configure+=(-D SURELEAP_WITH_MPI=OFF)
@@ -70,12 +85,25 @@ given() {
 
 target="${root}/examples/models/target"
 if [[ ${program} != serve && -z ${small} ]] && ! given target help; then
+    real=
+    [[ -z ${edited} ]] ||
+        real="$(otherwise="SmolLM2 takes its place" "${root}/examples/models/fetch.sh" coder)" || true
     export otherwise="the small model in the repository takes its place"
-    if real="$("${root}/examples/models/fetch.sh")"; then
+    if [[ -n ${real} ]] || real="$("${root}/examples/models/fetch.sh")"; then
         target="${real}"
     else
         small=yes
     fi
+fi
+# The change goes behind the file. All of it may be written, in tokens of two characters at least.
+if [[ -n ${edited} && -z ${small} ]] && ! given help; then
+    given draft || set -- "$@" --draft lookup
+    given block-size || set -- "$@" --block-size 15
+    given prompt prompt-file tokens || set -- "$@" --chat --prompt "$(printf '```%s\n%s\n```\n\n%s %s' "${edited##*.}" \
+        "$(cat "${edited}")" "${change}" "Answer with the whole file.")"
+    given max-new-tokens || set -- "$@" --max-new-tokens $(($(wc -c <"${edited}") / 2))
+    given temperature || set -- "$@" --temperature 0
+    flags=("$@")
 fi
 
 require_packages build-essential cmake ninja-build libcli11-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev

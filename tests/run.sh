@@ -73,6 +73,11 @@ if [[ ${all} == yes && -z ${SURELEAP_SMOLLM2_GGUF:-} ]]; then
         echo "no real model could be fetched: tests of it are skipped"
     export SURELEAP_SMOLLM2_GGUF
 fi
+if [[ ${all} == yes && -z ${SURELEAP_CODER_GGUF:-} ]]; then
+    SURELEAP_CODER_GGUF="$(examples/models/fetch.sh coder 2>/dev/null)" ||
+        echo "no model of code could be fetched: tests of it are skipped"
+    export SURELEAP_CODER_GGUF
+fi
 
 # NumPy and a grammar engine, for the tests c.python and c.grammar, and a disassembler for nvcc.code_size. They come from
 # PyPI: the python3 that is found first need not be the one that the system's packages are for.

