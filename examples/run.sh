@@ -49,8 +49,8 @@ elif [[ ${1:-} == small ]]; then
     small=yes
     shift
 elif [[ ${1:-} == coder ]]; then
-    edited="${root}/examples/train/corpus_documents.py"
-    change="Rename the function packed to joined."
+    edited="${root}/examples/models/ledger.py"
+    change="Rename the class Ledger to Accounts."
     shift
     if [[ $# -gt 0 && $1 != -* ]]; then
         [[ -r $1 && ${2:--} != -* ]] ||
