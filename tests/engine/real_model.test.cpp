@@ -267,7 +267,7 @@ TEST_CASE("real model: a coder writes a file again, and most of it is drafted fr
     char const* const edit[] = {
         "```python\ndef area(width, height):\n    return width * height\n\n\ndef volume(width, height, depth):\n"
         "    return area(width, height) * depth\n```\n\nRename volume to capacity. Answer with the whole file."};
-    engine::any_drafter<float> const plain = engine::no_drafter<float>(model.target.vocabulary());
+    engine::any_drafter<float> const plain = sureleap::no_drafter<float>(model.target.vocabulary());
     engine::any_drafter<float> const lookup =
         sureleap::lookup({.block_size = 6, .target_vocabulary = model.target.vocabulary()});
     texts const expected = model.answers(plain, "match", 0.0, 1, edit);
