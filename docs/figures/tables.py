@@ -128,14 +128,6 @@ def decoders(run):
     return markdown(["", "batch 1", "8, a request", "32, a request", "plain loops over it"], rows)
 
 
-def schedules(run):
-    rows = []
-    for family in ("greedy/smooth", "greedy/staircase", "top_k", "best_budget/smooth", "best_budget/stairs"):
-        cases = [run.find(f"schedule/{family}", R=requests, gamma=8) for requests in (256, 4096, 65536)]
-        rows.append([f"`schedule/{family}`", *(in_time(case["us"]) for case in cases)])
-    return markdown(["", "R = 256", "4,096", "65,536"], rows)
-
-
 def machine(run):
     about = run.about
     cpu = re.split(r" [(]family|,", about["cpu"])[0]
@@ -144,7 +136,7 @@ def machine(run):
 
 
 TABLES = {"machine": machine, "asked": asked, "acceptance": acceptance, "heads": heads, "rounds": rounds,
-          "decoders": decoders, "schedules": schedules}
+          "decoders": decoders}
 
 
 def keep(results):
