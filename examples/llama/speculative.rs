@@ -2,7 +2,7 @@
 //
 // sureleap_llama.h from Rust, over a llama_context of any binding of llama.cpp: a text to start from, which no test
 // here compiles. Structs are those of include/sureleap/ext/llama/c/decoder.h, or what bindgen makes of it; options
-// begin with their size, so that others are refused. Link with libsureleap_llama.so (examples/llama/sureleap_llama.cpp).
+// begin with their size, so that others are refused. Link with the library of examples/llama/sureleap_llama.cpp.
 use std::ffi::{c_char, c_void, CStr};
 
 #[repr(C)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The C entry points are the C++ adapter: the same events, round after round, whatever drafts, schedules, joins, leaves,
-// fails and is sampled how. And what they refuse. 10,000 rounds in some twenty seconds, since each is computed twice;
-// quickly a tenth of them.
+// The C entry points are the C++ adapter: the same events, round after round, whatever drafts, schedules, joins,
+// leaves, fails and is sampled how. And what they refuse. 10,000 rounds in some twenty seconds, since each is computed
+// twice; quickly a tenth of them.
 #include "support/catch.hpp"
 
 #include <algorithm>

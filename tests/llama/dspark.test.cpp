@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// DSpark files whose layers llama.cpp runs: what they say is what llama.cpp says, texts under their chains and trees are
-// those of plain decoding, and what is no such file is refused. A second.
+// DSpark files whose layers llama.cpp runs: what they say is what llama.cpp says, texts under their chains and trees
+// are those of plain decoding and have its law by enumeration, and what is no such file is refused. Three seconds.
 #include "support/catch.hpp"
 
 #include <algorithm>

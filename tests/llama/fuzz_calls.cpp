@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Any calls of sureleap_llama.h in any order, over tiny models, with wrong sizes, null pointers, NaN, contexts that will
-// not do, chains that are refused, passes that are aborted and handles of objects that are gone. Each has to end in a
-// result, and decoders have to go on working. Under sanitizers a call that reads or writes what it should not is a
+// Any calls of sureleap_llama.h in any order, over tiny models, with wrong sizes, null pointers, NaN, contexts that
+// will not do, chains that are refused, passes that are aborted and handles of objects that are gone. Each has to end
+// in a result, and decoders have to go on working. Under sanitizers a call that reads or writes what it should not is a
 // crash.
 //
 //     llama.fuzz_calls [calls, by default 20,000] [seed]
