@@ -107,7 +107,7 @@ void packed_matrix::set(std::size_t row, std::size_t block, stepped_run const& r
         to.minima[output] = run.minimum;
         for (std::size_t c = 0; c < block_inputs / 2; ++c) {
             to.nibbles[place(output, c)] =
-                static_cast<std::uint8_t>((run.steps[c] & 15U) | run.steps[c + block_inputs / 2] << 4U);
+                static_cast<std::uint8_t>((run.steps[c] & 15U) | (run.steps[c + block_inputs / 2] & 15U) << 4U);
         }
     };
     if (type_ == storage::q4) return fill(at<q4_block>(row, block));
