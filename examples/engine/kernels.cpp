@@ -90,7 +90,8 @@ template <class Real>
 
 [[nodiscard]] std::size_t kind_of(weight const& w) {
     bool const rounds = w.type == storage::bf16 && w.products == arithmetic::bf16;
-    return rounds ? bf16_products : static_cast<std::size_t>(w.type);
+    if (rounds) return bf16_products;
+    return static_cast<std::size_t>(w.type) + (is_packed(w.type) ? 1 : 0);  // behind bf16_products
 }
 
 template <class Real>

@@ -340,6 +340,12 @@ TEST_CASE("packed: matrices of several kinds in one call", "[kernels]") {
     matmul(pool, x.data(), 3, {{a.view, together_a.data()}, {c.view, together_c.data()}});
     CHECK(ya == together_a);
     CHECK(yc == together_c);
+    std::vector<sureleap::bf16> const numbers(24 * 64, sureleap::bf16(0.5f));
+    weight const rounds{numbers.data(), storage::bf16, 24, 64, arithmetic::bf16};
+    matmul(pool, x.data(), 3, rounds, yb.data());
+    matmul(pool, x.data(), 3, {{rounds, together_b.data()}, {a.view, together_a.data()}});
+    CHECK(yb == together_b);
+    CHECK(ya == together_a);
     std::vector<float> gated(3 * 48);
     gated_matmul(pool, x.data(), 3, a.view, c.view, gated.data());
     silu_mul(ya.data(), yc.data(), ya.size());
