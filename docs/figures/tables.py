@@ -85,18 +85,6 @@ def asked(run):
     return markdown(["", "is", "bar", "goal", ""], rows)
 
 
-def acceptance(run):
-    rows = []
-    for family in ("rejection", "block", "greedy", "match", "coupled", "given_normaliser"):
-        row = [f"`verify/{family}`"]
-        for noise in (45, 200):
-            case = run.find(f"verify/{family}", V=LARGE, noise=noise)
-            read = case["figures"].get("vs_read")
-            row += [table.number(case["us"]), table.number(case["figures"]["rows"]), table.number(read) if read else ""]
-        rows.append(row)
-    return markdown(["", "good: µs", "rows", "x read", "poor: µs", "rows", "x read"], rows)
-
-
 def heads(run):
     rows = []
     for family in ("markov/fp32", "markov/bf16", "markov/int8", "gated/fp32", "rnn/fp32", "shortlist/512",
@@ -135,7 +123,7 @@ def machine(run):
     return f"Measured on {about['cores']} cores of an {cpu}, {compiler}, {about['date'].split()[0]}, commit {about['commit']}."
 
 
-TABLES = {"machine": machine, "asked": asked, "acceptance": acceptance, "heads": heads, "rounds": rounds,
+TABLES = {"machine": machine, "asked": asked, "heads": heads, "rounds": rounds,
           "decoders": decoders}
 
 
