@@ -144,8 +144,8 @@ struct found_text {
     std::vector<agreement> agreed{};  // of each of these
 
     [[nodiscard]] std::span<token_id const> tokens() const noexcept { return followed; }
-    void begin(std::size_t most_tokens) noexcept {
-        most = most_tokens;
+    void begin(std::size_t tokens_behind) noexcept {
+        most = tokens_behind;
         places.clear();
         behind.clear();
         length = 0;
