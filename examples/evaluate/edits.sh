@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # What drafts from the file itself are worth where a model writes it again with a change: tokens a second of 20 edits,
-# plain and with lookup.
+# plain, with lookup, and with lookup that learns how sure it is.
 #
 #   examples/evaluate/edits.sh [flags of evaluate]     such as --tokens 400 (of an answer), --texts 2 (of a kind)
 #
@@ -36,5 +36,5 @@ if ! (cmake -S "${root}" --preset examples &&
     cat "${work}/log" >&2
     exit 1
 fi
-"${root}/build/examples/examples/evaluate" speed --target "${target}" --draft lookup=lookup \
+"${root}/build/examples/examples/evaluate" speed --target "${target}" --draft lookup=lookup --draft found=lookup+none \
     --prompts "${work}/prompts.jsonl" --temperature 0 --repeats 1 "$@"
