@@ -151,6 +151,10 @@ struct found_text {
         length = 0;
         followed.clear();
         agreed.clear();
+        places.reserve(1);  // the context's own, which is all without texts: then no round takes memory
+        behind.reserve(most);
+        followed.reserve(most);
+        agreed.reserve(most);
     }
     /// next(k) is the k-th token behind a place, or none of the vocabulary where the text is at its end.
     template <class Next>
@@ -211,7 +215,7 @@ struct with_lookup_options {
 /// to the deduction guide. Needs request_view::context and commit.
 ///
 /// Texts: draft_texts, which must outlive it. Texts may be added at any time: a round that failed and is run again
-/// drafts what it found before (round/attempts.hpp).
+/// drafts what it found before (round/attempts.hpp). With texts, rounds take memory, and whatever lock `look` takes.
 template <class Drafter, class Texts = no_texts>
 class with_lookup : public beside_model<with_lookup<Drafter, Texts>, Drafter, detail::found_text> {
     using base = beside_model<with_lookup<Drafter, Texts>, Drafter, detail::found_text>;
