@@ -86,7 +86,7 @@ packed_matrix::packed_matrix(storage type, std::size_t rows, std::size_t cols, s
     }
     std::size_t const bytes = view().bytes();
     bytes_ = {static_cast<std::byte*>(memory.allocate(bytes, cache_line)), release{&memory, bytes}};
-    // The rows that a last block does not have. What lies before stays untouched until it is set: a rank sets its share.
+    // The rows that a last block does not have. What lies before stays untouched until it is set: a rank sets a share.
     std::size_t const full = view().offset(rows);
     std::memset(bytes_.get() + full, 0, bytes - full);
 }

@@ -28,7 +28,7 @@
 namespace serve {
 
 /// Which replica a request joins: the next one; that with the least to do, the first among equals; or that of two taken
-/// at random which has fewer requests. Tokens were rejected as the default. An engine knows them only where texts are as
+/// at random which has fewer requests. Tokens were rejected as default. An engine knows them only where texts are as
 /// long as they may be. Places and the time of a step go by requests.
 enum class joining { round_robin, fewest_requests, fewest_tokens, fewer_of_two };
 

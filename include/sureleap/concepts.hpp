@@ -185,10 +185,10 @@ concept confidence_estimate = requires(C const& c, distribution<Real> const& q, 
 };
 
 /// An estimate that learns from what was accepted (serving/learned_confidence.hpp). A drafter notes terms(request, q)
-/// of each position, takes c(terms, k) for its confidence, and calls observe in commit for positions that were verified
-/// and reached, then close_round with the number of requests that were judged. One whose confidences are of drafted
-/// tokens says `static constexpr bool reads_token = true` and is asked terms(request, q, x_k), after the draw. Rules
-/// whose output depends on the draft do not compile with it.
+/// of each position, and takes c(terms, k) for its confidence. In commit it calls observe for positions that were
+/// verified and reached, then close_round with the number of requests that were judged. One whose confidences are of
+/// drafted tokens says `static constexpr bool reads_token = true` and is asked terms(request, q, x_k), after the draw.
+/// Rules whose output depends on the draft do not compile with it.
 ///
 /// Promise: terms and c are concurrently callable, c(terms, k) changes in close_round alone, and nothing of a block is
 /// remembered beside what observe is told.

@@ -264,7 +264,7 @@ public:
         auto const& rows = memory.rows;
         return rows.slice(at.place, rows.made(base(forward, at), at), rows.map(at, tokens()), temperature, mask);
     }
-    /// c of a position, from h_k or, where the confidence is an estimate, from q_k; and from x_k, where it is one in the
+    /// c of a position, from h_k or, of an estimate, from q_k; and from x_k, where the confidence is one in the
     /// token. A token that a mask left alone is certain: p is masked alike.
     template <class Law = distribution<value_type>, class... Token>
     [[nodiscard]] double confidence_behind(forward_type const& forward, draft_block<value_type> const& block,

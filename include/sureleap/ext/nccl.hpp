@@ -51,7 +51,7 @@ struct nccl_ranks_options {
 class nccl_ranks {
 public:
     /// `engine`: initialised, of the current device. `engine` and `stream` must outlive it. Throws sureleap::error if
-    /// the options cannot be met, or if NCCL or CUDA report an error. So it does if a rank does not come in time, or has
+    /// the options cannot be met, or if NCCL or CUDA report an error. So it does if a rank is not there in time, or has
     /// other most_bytes.
     nccl_ranks(ncclComm_t engine, cudaStream_t stream, nccl_ranks_options const& options = {})
         : options_(options), engine_(engine), stream_(stream) {

@@ -64,7 +64,7 @@ struct shared_draft_law {
 /// A shortlist_head lists the best tokens of each slice. A slice may be a list of those tokens of the rank that are
 /// drafted at all.
 ///
-/// A row that has no law on one rank ends the request's drafts on all of them, with invalid_draft. A backbone that gives
+/// A row without a law on one rank ends the request's drafts on all of them, with invalid_draft. A backbone that gives
 /// other shapes than it promised ends those of all requests. Where a rank is lost or drafts something else the round
 /// ends: ranks_lost or ranks_differ, with nothing emitted.
 template <class Drafter, communicator Ranks>

@@ -46,8 +46,8 @@ constexpr void expect_text_tokenizer() {
 
 /// The tokens of a draft whose texts are tokens of the target too. Immutable.
 ///
-/// A text that several tokens of a vocabulary have (a byte token and a letter, say) belongs to the one that its encode
-/// makes of it, or else to the first. Tokens without a text are not shared. O(tokens of both) at set-up.
+/// Several tokens of a vocabulary may have one text (a byte token and a letter, say). Then encode says which of them
+/// it belongs to, or else the first has it. Tokens without a text are not shared. O(tokens of both) at set-up.
 class shared_tokens {
 public:
     /// Throws if nothing is shared.

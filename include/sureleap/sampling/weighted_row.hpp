@@ -134,7 +134,7 @@ public:
         // Nearly 1, but one of the sum's: a quotient of two roundings may exceed 1.
         return static_cast<double>(law.weight(static_cast<std::size_t>(mode_))) / law.sum();
     }
-    /// The weight of the next entry behind the mode, which is known, in units of the mode's; 0 if there is none. A pass.
+    /// The weight of the next entry behind a known mode, in units of the mode's; 0 if there is none. A pass.
     [[nodiscard]] double runner_up() const noexcept {
         auto const place = static_cast<std::size_t>(mode_);
         std::size_t best = size();
