@@ -59,7 +59,8 @@ struct drafter_traits {
     bool has_confidence = false;
     bool plans_at_anchor = false;  ///< its plan() gives confidences at the anchor
     bool drafts_trees = false;     ///< its tokens may be trees
-    /// What decides whether a drafted token is there. A drafter that looks at a token before it decides that says `static constexpr bool grows_by_tokens = true`.
+    /// What decides whether a drafted token is there. A drafter that looks at a token before it decides that says
+    /// `static constexpr bool grows_by_tokens = true`.
     causality growth = causality::non_anticipating;
 };
 
