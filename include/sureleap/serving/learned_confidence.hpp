@@ -17,8 +17,8 @@
 // It is fitted and guarded as calibrations are (online_maps.hpp): by recursive iteratively reweighted least squares
 // (online_fit.hpp; kin to the online Newton step of Hazan, Agarwal and Kale, 2007), with an alarm when predictions
 // drift, upon which it learns anew. It begins as top-1 under `maps.prior`. Without one top-1 is capped by the
-// acceptance rate until the maps have seen enough to be trusted. No calibration has to be lent beside it. One that is lent sees
-// what it says, and may learn by tenant.
+// acceptance rate until the maps have seen enough to be trusted. No calibration has to be lent beside it. One that is
+// lent sees what it says, and may learn by tenant.
 //
 // token_confidence also knows the token: how much less likely x_k was than the likeliest. It says more where tokens are
 // sampled. Whether x_k is verified then depends on x_k, which biases every rule whose output depends on the draft: they
