@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <sureleap/ext/llama.hpp>
@@ -93,19 +96,49 @@ TEST_CASE("a draft that is wrong now and then catches up, of every kind of memor
 TEST_CASE("a draft of another vocabulary is told the text, and drafts what both can say") {
     tiny_model const model = make_tiny(tiny_arch::llama, 7);
     tiny_model const small = make_tiny(tiny_arch::llama, 7, {.tokens = 270});
-    llama_vocabulary_match const match(llama_model_get_vocab(small.get()), llama_model_get_vocab(model.get()));
-    REQUIRE_FALSE(match.same());
-    CHECK(match.target_size() == 288);
-    CHECK(match.drawn().size() <= 270);
-    CHECK(match.drawn().size() > 200);
-    for (std::size_t d = 0; d < match.drawn().size(); ++d) {
-        auto const x = match.map()->to_target(static_cast<token_id>(d));
-        REQUIRE(match.told(x).size() == 1);
-        CHECK(match.told(x)[0] == match.drawn()[d]);
+    llama_vocab const* const target_vocab = llama_model_get_vocab(model.get());
+    tiny_context const context = make_context(small);
+    llama_draft const draft{context.get(), target_vocab, {}};
+    REQUIRE(draft.shared() != nullptr);
+    auto const ids = draft.shared()->ids();
+    CHECK(draft.options().vocabulary == ids.size());
+    CHECK(ids.size() > 200);
+    CHECK(ids.size() <= 270);
+    llama_tokenizer const target(target_vocab);
+    llama_tokenizer const own(llama_model_get_vocab(small.get()), target);
+    CHECK(target.size() == 288);
+    for (std::size_t d = 0; d < ids.size(); ++d) {
+        auto const x = draft.shared()->map().to_target(static_cast<token_id>(d));
+        CHECK(target.text_of(x) == own.text_of(ids[d]));
     }
-    for (token_id x = 0; x < 288; ++x) CHECK_FALSE(match.told(x).empty());
-    CHECK(llama_vocabulary_match(llama_model_get_vocab(model.get()), llama_model_get_vocab(model.get())).same());
+    CHECK(llama_draft(context.get(), llama_model_get_vocab(small.get()), {}).shared() == nullptr);
     CHECK(run(model, small, fixed_schedule{}).texts == plain_texts(model));
+}
+
+TEST_CASE("a vocabulary says a text token by token as it was encoded, wherever it is cut") {
+    tiny_model const model = make_tiny(tiny_arch::llama, 7);
+    llama_vocab const* const vocab = llama_model_get_vocab(model.get());
+    llama_tokenizer const own(vocab);
+    std::string const begin(own.text_of(llama_vocab_bos(vocab)));
+    REQUIRE(begin.front() == '\0');
+    std::string const text = begin + "a word, and\n another <s> one" + begin + " \xE2\x82\xAC";
+    auto const joined = [&](std::vector<token_id> const& tokens) {
+        std::string all;
+        for (token_id const x : tokens) all += own.text_of(x);
+        return all;
+    };
+    auto const tokens = own.encode(text);
+    CHECK(joined(tokens) == text);
+    CHECK(std::count(tokens.begin(), tokens.end(), llama_vocab_bos(vocab)) == 2);  // the letters <s> are none
+    std::string_view behind = text;
+    for (token_id const x : tokens) {
+        CHECK(joined(own.encode(behind)) == behind);
+        behind.remove_prefix(own.text_of(x).size());
+    }
+    CHECK(own.encode(std::string_view("\0nobody\0a", 9)) == own.encode("a"));
+    CHECK(own.encode(std::string_view("a\0", 2)) == own.encode("a"));
+    CHECK(own.text_of(-1).empty());
+    CHECK(own.text_of(288).empty());
 }
 
 TEST_CASE("a draft whose context is full drafts for those that fit, and the others go on without") {
@@ -122,6 +155,16 @@ TEST_CASE("a draft whose context is full drafts for those that fit, and the othe
         autoregressive drafter{draft, top1_confidence{}, draft.options()};
         llama_target target{context.get(), drafter, {.max_requests = 3}};
         decoder dec{target, drafter, fixed_schedule{}, keyed_coupling{}, {.max_requests = 3}};
+        llama_tokenizer const said(llama_model_get_vocab(model.get()));
+        llama_tokenizer const own(llama_model_get_vocab(small.get()), said);
+        // In the draft's tokens.
+        auto const length = [&](std::span<token_id const> prompt, std::span<token_id const> written) {
+            if (draft.shared() == nullptr) return prompt.size() + written.size();
+            std::string text;
+            for (token_id const x : prompt) text += said.text_of(x);
+            for (token_id const x : written) text += said.text_of(x);
+            return own.encode(text).size();
+        };
         std::size_t const lengths[] = {20, 150, 230};
         std::vector<request_id> ids;
         std::size_t drafted[3] = {};
@@ -134,7 +177,9 @@ TEST_CASE("a draft whose context is full drafts for those that fit, and the othe
                 REQUIRE(v.outcome == status::ok);
                 auto const i = static_cast<std::size_t>(std::find(ids.begin(), ids.end(), v.id) - ids.begin());
                 drafted[i] += v.drafted;
-                if (lengths[i] + dec.generated(v.id).size() - v.emitted.size() > 256) late += v.drafted;
+                auto const written = dec.generated(v.id);
+                auto const before = written.first(written.size() - v.emitted.size());
+                if (length(repeating_prompt(i, lengths[i], 6), before) > 256) late += v.drafted;
             }
         }
         CHECK(drafted[0] > 0);

@@ -7,14 +7,17 @@
 //
 // What it missed (tokens of rounds in which nobody drafted, corrections, a prompt) it decodes when it is asked next,
 // and keeps the keys of drafts that were accepted. So it is told nothing after a round, and needs
-// request_view::context. Another vocabulary than the target's is joined by the texts of tokens (vocabulary.hpp).
+// request_view::context. Of another vocabulary than the target's it drafts the tokens that both have, and reads texts in
+// its own (shared_token_model.hpp).
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <llama.h>
@@ -23,9 +26,11 @@
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
 #include <sureleap/drafter/options.hpp>
+#include <sureleap/drafter/shared_token_model.hpp>
 #include <sureleap/ext/llama/outcome.hpp>
 #include <sureleap/ext/llama/sequences.hpp>
 #include <sureleap/ext/llama/vocabulary.hpp>
+#include <sureleap/sampling/shared_tokens.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -35,55 +40,27 @@ struct llama_draft_options {
     llama_seq_id first_sequence = 0;  ///< slot s is sequence first_sequence + s, and nobody else's
 };
 
-/// Models autoregressive_model. Must not outlive the context, nor move while a drafter has its options(). Not
-/// thread-safe.
-///
-/// A request that the draft's context has no room for, or whose tokens nobody has, drafts nothing, and others go on. A
-/// pass that fails gives no rows: all drafts end there. The round goes on with those before (status::invalid_draft as
-/// verdict::draft_outcome), and outcome() says why.
-class llama_draft {
+namespace detail {
+
+/// llama_draft over its own vocabulary.
+class llama_draft_rows {
 public:
-    /// `target`: the vocabulary of the model that verifies. Throws if the context cannot serve such rounds, or if the
-    /// two vocabularies have nothing in common.
-    llama_draft(llama_context* context, llama_vocab const* target, llama_draft_options const& options)
+    llama_draft_rows(llama_context* context, llama_draft_options const& options)
         : sequences_("llama_draft", context, options.max_requests, options.first_sequence, options.max_requests,
                      nullptr),
-          match_(llama_model_get_vocab(llama_get_model(context)), target),
-          block_size_(options.block_size),
-          told_(options.max_requests) {}
-    llama_draft(llama_draft const&) = delete;
-    llama_draft& operator=(llama_draft const&) = delete;
+          block_size_(options.block_size) {}
 
-    /// What the drafter around it is made with.
-    [[nodiscard]] drafter_options options() const noexcept {
-        return {.block_size = block_size_, .vocabulary = row_size(), .map = match_.map()};
-    }
-    [[nodiscard]] llama_vocabulary_match const& vocabulary() const noexcept { return match_; }
+    [[nodiscard]] std::size_t context_length() const noexcept { return sequences_.context_length(); }
+    [[nodiscard]] std::size_t vocabulary() const noexcept { return sequences_.vocabulary(); }
     [[nodiscard]] llama_outcome outcome() const noexcept { return outcome_; }
     [[nodiscard]] std::uint64_t passes() const noexcept { return sequences_.passes(); }
-
-    /// The anchor, and all drafted tokens but the last, have to be within the context. Where the vocabularies differ
-    /// nobody knows before how many tokens of the draft's they are; then forward finds out.
-    [[nodiscard]] std::size_t room(request_view const& request) const noexcept {
-        if (!match_.same()) return static_cast<std::size_t>(-1);
-        auto const most = static_cast<std::uint64_t>(sequences_.context_length());
-        return static_cast<std::size_t>(most - std::min(most, request.position));
-    }
-
-    /// In the target's tokens.
-    [[nodiscard]] std::uint64_t unread(request_view const& request) const noexcept {
-        std::uint64_t held = sequences_.held_of(request);
-        if (!match_.same()) {
-            auto const& ends = told_[request.slot].ends;
-            held = static_cast<std::uint64_t>(std::upper_bound(ends.begin(), ends.end(), held) - ends.begin());
-        }
-        return request.position - std::min(held, request.position);
-    }
+    /// Tokens of the request that the memory holds.
+    [[nodiscard]] std::uint64_t held(request_view const& request) const noexcept { return sequences_.held_of(request); }
 
     /// A pass over so many rows of slot 0, of which nothing stays: the price of drafting a token for as many requests.
     void dry_run(std::size_t rows) {
         std::size_t const held = sequences_.held(0).size();
-        detail::llama_sequences::need const need{.slot = 0, .rows = rows, .uncertain = rows};
+        llama_sequences::need const need{.slot = 0, .rows = rows, .uncertain = rows};
         outcome_ = sequences_.begin({&need, 1});
         for (std::size_t i = 0; i < rows; ++i)
             sequences_.add(0, static_cast<token_id>(i % sequences_.vocabulary()), true);
@@ -104,39 +81,24 @@ public:
         if (outcome_ != llama_outcome::ok) return {};
         logits_rows<float> rows{};
         if (!asked_.empty()) rows = sequences_.last_rows(asked_.size());
-        if (match_.same() && asked_.size() == requests.size()) return rows;
-        copies_.resize(std::max(copies_.size(), requests.size() * row_size()));
+        if (asked_.size() == requests.size()) return rows;
+        copies_.resize(std::max(copies_.size(), requests.size() * vocabulary()));
         for (std::size_t r = 0; r < requests.size(); ++r) {
             if (refused_[r] == llama_outcome::ok) continue;
             outcome_ = refused_[r];
-            copies_[r * row_size()] = std::numeric_limits<float>::quiet_NaN();
+            std::fill_n(copy_of(r), vocabulary(), std::numeric_limits<float>::quiet_NaN());
         }
         for (std::size_t i = 0; i < asked_.size(); ++i) {
             auto const row = rows.values.row(i);
-            float* const copy = copies_.data() + asked_[i] * row_size();
-            if (match_.same()) {
-                std::copy(row.begin(), row.end(), copy);
-            } else {
-                auto const drawn = match_.drawn();
-                for (std::size_t d = 0; d < drawn.size(); ++d) copy[d] = row[static_cast<std::size_t>(drawn[d])];
-            }
+            std::copy(row.begin(), row.end(), copy_of(asked_[i]));
         }
-        return {{copies_.data(), requests.size(), row_size()}, {}, {}};
+        return {{copies_.data(), requests.size(), vocabulary()}, {}, {}};
     }
 
 private:
-    /// A request's context in the draft's tokens, if they are others.
-    struct told_text {
-        std::vector<token_id> of;       // the target's tokens
-        std::vector<token_id> tokens;   // the draft's
-        std::vector<std::size_t> ends;  // of each of the target's in the draft's
-    };
-
-    [[nodiscard]] std::size_t row_size() const noexcept {
-        return match_.same() ? match_.target_size() : match_.drawn().size();
-    }
+    [[nodiscard]] float* copy_of(std::size_t r) noexcept { return copies_.data() + r * vocabulary(); }
     [[nodiscard]] bool is_token(token_id x) const noexcept {
-        return x >= 0 && static_cast<std::size_t>(x) < match_.target_size();
+        return x >= 0 && static_cast<std::size_t>(x) < vocabulary();
     }
     /// A pass for all requests that draft further. The cache is theirs together: where it has no room, the request that
     /// holds most of it gives up its own, and the others go on.
@@ -169,21 +131,19 @@ private:
     }
     [[nodiscard]] llama_outcome begin_chain(request_view const& request) {
         if (request.context.size() != request.position + 1) return llama_outcome::no_context;
-        request_view const told = tell(request);
         std::size_t const cap = request.draft_cap(block_size_);
-        if (told.position >= sequences_.context_length()) return llama_outcome::context_full;
+        if (request.position >= sequences_.context_length()) return llama_outcome::context_full;
         // Of those before it in the round. Else a long context would be decoded again in every round, for nothing.
-        if (promised_ > 0 && promised_ + told.position + cap > sequences_.context_length()) {
+        if (promised_ > 0 && promised_ + request.position + cap > sequences_.context_length()) {
             return llama_outcome::no_slot;
         }
-        if (auto const outcome = sequences_.settle(told); outcome != llama_outcome::ok) return outcome;
-        promised_ += told.position + cap;
-        needs_.push_back({told.slot, sequences_.missing(told), 1, cap});
+        if (auto const outcome = sequences_.settle(request); outcome != llama_outcome::ok) return outcome;
+        promised_ += request.position + cap;
+        needs_.push_back({request.slot, sequences_.missing(request), 1, cap});
         return llama_outcome::ok;
     }
     [[nodiscard]] llama_outcome extend_chain(request_view const& request, std::size_t drafted) {
-        std::size_t const anchor = match_.same() ? request.position : told_[request.slot].tokens.size() - 1;
-        if (anchor + drafted >= sequences_.context_length()) return llama_outcome::context_full;
+        if (request.position + drafted >= sequences_.context_length()) return llama_outcome::context_full;
         needs_.push_back({.slot = request.slot});  // the pass before left nothing out
         return llama_outcome::ok;
     }
@@ -192,47 +152,92 @@ private:
         for (std::size_t const r : asked_) {
             auto const prefix = prefixes.of(r);
             std::size_t const slot = requests[r].slot;
-            sequences_.add(slot, prefix.empty() ? anchor_of(requests[r]) : this->drafted(prefix.back()), true);
+            sequences_.add(slot, prefix.empty() ? requests[r].anchor : prefix.back(), true);
         }
         return sequences_.decode();
     }
-    [[nodiscard]] token_id anchor_of(request_view const& request) const noexcept {
-        return match_.same() ? request.anchor : told_[request.slot].tokens.back();
-    }
-    [[nodiscard]] token_id drafted(token_id x) const noexcept { return match_.same() ? x : match_.told(x).front(); }
-    /// The request, its context in the draft's tokens.
-    [[nodiscard]] request_view tell(request_view const& request) {
-        if (match_.same()) return request;
-        told_text& text = told_[request.slot];
-        auto const context = request.context;
-        auto const same = static_cast<std::size_t>(
-            std::mismatch(text.of.begin(), text.of.end(), context.begin(), context.end()).first - text.of.begin());
-        text.of.resize(same);
-        text.ends.resize(same);
-        text.tokens.resize(same == 0 ? 0 : text.ends.back());
-        for (token_id const x : context.subspan(same)) {
-            auto const tokens = match_.told(x);
-            text.of.push_back(x);
-            text.tokens.insert(text.tokens.end(), tokens.begin(), tokens.end());
-            text.ends.push_back(text.tokens.size());
-        }
-        request_view told = request;
-        told.context = text.tokens;
-        told.anchor = text.tokens.back();
-        told.position = text.tokens.size() - 1;
-        return told;
-    }
-
-    detail::llama_sequences sequences_;
-    llama_vocabulary_match match_;
+    llama_sequences sequences_;
     std::size_t block_size_;
     llama_outcome outcome_ = llama_outcome::ok;
-    std::vector<told_text> told_;
     std::vector<llama_outcome> refused_;  // by request of the round: why it drafts no further, or ok
     std::vector<std::size_t> asked_;      // requests of the pass
     std::size_t promised_ = 0;            // cells of the cache to those that were asked so far
-    std::vector<detail::llama_sequences::need> needs_;
+    std::vector<llama_sequences::need> needs_;
     std::vector<float> copies_;
+};
+
+}  // namespace detail
+
+/// Models autoregressive_model. Must not outlive the context, nor move while a drafter has its options(). Not
+/// thread-safe.
+///
+/// A request that the draft's context has no room for, or whose tokens nobody has, drafts nothing, and others go on. A
+/// pass that fails gives no rows: all drafts end there. The round goes on with those before (status::invalid_draft as
+/// verdict::draft_outcome), and outcome() says why.
+class llama_draft {
+public:
+    /// `target`: the vocabulary of the model that verifies. Throws if the context cannot serve such rounds, or if the
+    /// two vocabularies have no token in common.
+    llama_draft(llama_context* context, llama_vocab const* target, llama_draft_options const& options)
+        : rows_(context, options), block_size_(options.block_size) {
+        llama_vocab const* const own = llama_model_get_vocab(llama_get_model(context));
+        llama_tokenizer told(target);
+        llama_tokenizer draft(own, told);
+        if (draft == told) return;
+        bool const begins = llama_vocab_get_add_bos(own) && !llama_vocab_get_add_bos(target);
+        std::vector<token_id> begin(begins ? 1 : 0, llama_vocab_bos(own));
+        auto const draft_size = draft.size(), target_size = told.size();
+        shared_.emplace(rows_, std::move(draft), draft_size, std::move(told), target_size, std::move(begin));
+    }
+    llama_draft(llama_draft const&) = delete;
+    llama_draft& operator=(llama_draft const&) = delete;
+
+    /// What the drafter around it is made with.
+    [[nodiscard]] drafter_options options() const noexcept {
+        if (shared_) return shared_->options(block_size_);
+        return {.block_size = block_size_, .vocabulary = rows_.vocabulary()};
+    }
+    /// The tokens that both vocabularies have; null if they are one.
+    [[nodiscard]] shared_tokens const* shared() const noexcept { return shared_ ? &shared_->shared() : nullptr; }
+    [[nodiscard]] llama_outcome outcome() const noexcept { return outcome_; }
+    [[nodiscard]] std::uint64_t passes() const noexcept { return rows_.passes(); }
+
+    /// The anchor, and all drafted tokens but the last, have to be within the context. Where the vocabularies differ
+    /// nobody knows before how many tokens of the draft's they are; then forward finds out.
+    [[nodiscard]] std::size_t room(request_view const& request) const noexcept {
+        if (shared_) return static_cast<std::size_t>(-1);
+        auto const most = static_cast<std::uint64_t>(rows_.context_length());
+        return static_cast<std::size_t>(most - std::min(most, request.position));
+    }
+    /// In the target's tokens.
+    [[nodiscard]] std::uint64_t unread(request_view const& request) const noexcept {
+        std::uint64_t const held = rows_.held(request);
+        if (shared_ && held > 0) return shared_->unread(request);
+        return request.position - std::min(held, request.position);
+    }
+    /// A pass over so many rows of slot 0, of which nothing stays: the price of drafting a token for as many requests.
+    void dry_run(std::size_t rows) { rows_.dry_run(rows); }
+
+    /// One row a request; rows of those that draft no further are left as they were.
+    [[nodiscard]] logits_rows<float> forward(std::span<request_view const> requests, draft_prefixes const& prefixes) {
+        outcome_ = llama_outcome::ok;
+        bool const all_told = std::all_of(requests.begin(), requests.end(), [](request_view const& request) {
+            return request.context.size() == request.position + 1;
+        });
+        if (shared_ && !all_told) {
+            outcome_ = llama_outcome::no_context;
+            return {};
+        }
+        auto const rows = shared_ ? shared_->forward(requests, prefixes) : rows_.forward(requests, prefixes);
+        outcome_ = rows_.outcome();
+        return rows;
+    }
+
+private:
+    detail::llama_draft_rows rows_;
+    std::size_t block_size_;
+    llama_outcome outcome_ = llama_outcome::ok;
+    std::optional<shared_token_model<detail::llama_draft_rows&, llama_tokenizer, llama_tokenizer>> shared_;
 };
 
 SURELEAP_END_NAMESPACE

@@ -1,28 +1,23 @@
 // SPDX-License-Identifier: MIT
 //
-// Two vocabularies of llama.cpp, a draft's and a target's, joined by the texts of their tokens. Where ids and texts are
-// the same there is nothing to do. Otherwise a draft can say the tokens that the target has as well, and is told a
-// target's token as the tokens that its own tokenizer makes of the text.
-//
-// What a draft is told has no influence on the law. It decides how good drafts are.
+// Text to tokens of a llama.cpp model and back, and its vocabulary as a text_tokenizer: what joins a draft's vocabulary
+// to a target's (shared_tokens.hpp).
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <span>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <llama.h>
 
 #include <sureleap/core/config.hpp>
-#include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
-#include <sureleap/sampling/vocabulary_map.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
 
@@ -36,15 +31,15 @@ SURELEAP_BEGIN_NAMESPACE
         if (size >= 0) return text;
     }
 }
-/// Tokens of a text, without those that a model's settings add in front and behind; names of control tokens are read as
-/// such.
+/// Tokens of a text: with `add_special` those that a model's settings add in front and behind; with `parse_special` names
+/// of control tokens are read as such.
 [[nodiscard]] inline std::vector<token_id> llama_tokens(llama_vocab const* vocab, std::string_view text,
-                                                        bool add_special = false) {
+                                                        bool add_special = false, bool parse_special = true) {
     std::vector<token_id> tokens(text.size() + 8);
     for (;;) {
         std::int32_t const count =
             llama_tokenize(vocab, text.data(), static_cast<std::int32_t>(text.size()), tokens.data(),
-                           static_cast<std::int32_t>(tokens.size()), add_special, true);
+                           static_cast<std::int32_t>(tokens.size()), add_special, parse_special);
         tokens.resize(static_cast<std::size_t>(count < 0 ? -count : count));
         if (count >= 0) return tokens;
     }
@@ -58,80 +53,81 @@ SURELEAP_BEGIN_NAMESPACE
     return ends;
 }
 
-/// Immutable. O(V) memory, and O(V) tokens are tokenized at set-up if the vocabularies differ.
-class llama_vocabulary_match {
+/// Models text_tokenizer. Immutable; O(V) memory.
+///
+/// The text of a control token is its name between two NUL bytes: a token that spells the name has another one. encode
+/// leaves out a control token that the vocabulary lacks.
+class llama_tokenizer {
 public:
-    /// Throws if the two have no token in common.
-    llama_vocabulary_match(llama_vocab const* draft, llama_vocab const* target)
-        : target_size_(static_cast<std::size_t>(llama_vocab_n_tokens(target))) {
-        auto const draft_size = static_cast<std::size_t>(llama_vocab_n_tokens(draft));
-        std::vector<std::string> texts;
-        for (std::size_t v = 0; v < target_size_; ++v) texts.push_back(text_of(target, static_cast<token_id>(v)));
-        if (draft_size == target_size_) {
-            std::size_t same = 0;
-            while (same < target_size_ && text_of(draft, static_cast<token_id>(same)) == texts[same]) ++same;
-            if (same == target_size_) return;
+    /// The model of the vocabulary must outlive it.
+    explicit llama_tokenizer(llama_vocab const* vocab) : vocab_(vocab) {
+        for (token_id x = 0; x < llama_vocab_n_tokens(vocab); ++x) {
+            texts_.push_back(llama_piece(vocab, x));
+            if (llama_vocab_is_control(vocab, x)) name(x, '\0' + texts_.back() + '\0');
         }
-        std::unordered_map<std::string_view, token_id> ids;
-        for (std::size_t v = target_size_; v-- > 0;) ids[texts[v]] = static_cast<token_id>(v);  // the first of a text
-        std::vector<token_id> to_target;
-        std::vector<token_id> to_draft(target_size_, no_token);
-        for (std::size_t d = 0; d < draft_size; ++d) {
-            std::string const text = text_of(draft, static_cast<token_id>(d));
-            auto const at = ids.find(text);
-            if (text.empty() || at == ids.end() || to_draft[static_cast<std::size_t>(at->second)] != no_token) continue;
-            drawn_.push_back(static_cast<token_id>(d));
-            to_target.push_back(at->second);
-            to_draft[static_cast<std::size_t>(at->second)] = static_cast<token_id>(d);
+    }
+    /// Tokens that begin a text, end it and end a turn are named as the other vocabulary names its own, unless a token
+    /// there has their name already.
+    llama_tokenizer(llama_vocab const* vocab, llama_tokenizer const& other) : llama_tokenizer(vocab) {
+        for (auto* const with_role : {llama_vocab_bos, llama_vocab_eos, llama_vocab_eot}) {
+            token_id const own = with_role(vocab), theirs = with_role(other.vocab_);
+            if (own < 0 || theirs < 0 || other.names(text_of(own)) || names(other.text_of(theirs))) continue;
+            name(own, std::string(other.text_of(theirs)));
         }
-        if (drawn_.empty()) {
-            fail_with("llama_vocabulary_match: no token of the draft's ", draft_size,
-                      " has the text of one of the target's ", target_size_, ", expected some in common");
+    }
+
+    [[nodiscard]] std::size_t size() const noexcept { return texts_.size(); }
+    [[nodiscard]] std::string_view text_of(token_id x) const noexcept {
+        auto const v = static_cast<std::size_t>(x);
+        return v < texts_.size() ? std::string_view(texts_[v]) : std::string_view{};
+    }
+    [[nodiscard]] std::vector<token_id> encode(std::string_view text) const {
+        std::vector<token_id> tokens;
+        while (!text.empty()) {
+            std::size_t const at = std::min(text.find('\0'), text.size());
+            auto const before = behind_text(text.substr(0, at));
+            tokens.insert(tokens.end(), before.begin(), before.end());
+            std::size_t const end = text.find('\0', std::min(at + 1, text.size()));
+            auto const control = text.substr(at, end == std::string_view::npos ? end : end + 1 - at);
+            if (auto const found = controls_.find(control); found != controls_.end()) tokens.push_back(found->second);
+            text.remove_prefix(at + control.size());
         }
-        map_.emplace(to_target, target_size_);
-        offsets_.push_back(0);
-        for (std::size_t v = 0; v < target_size_; ++v) {
-            if (to_draft[v] != no_token) {
-                told_.push_back(to_draft[v]);
-            } else {
-                auto tokens = llama_tokens(draft, llama_piece(target, static_cast<token_id>(v)));
-                // Something has to stand for a token without a text.
-                if (tokens.empty()) tokens.push_back(std::max(llama_vocab_bos(draft), token_id{0}));
-                told_.insert(told_.end(), tokens.begin(), tokens.end());
-            }
-            offsets_.push_back(static_cast<std::uint32_t>(told_.size()));
-        }
+        return tokens;
     }
 
     /// Ids and texts agree.
-    [[nodiscard]] bool same() const noexcept { return !map_; }
-    [[nodiscard]] std::size_t target_size() const noexcept { return target_size_; }
-    /// The draft's tokens that the target has too, ascending; empty if same().
-    [[nodiscard]] std::span<token_id const> drawn() const noexcept { return drawn_; }
-    /// From places in drawn() to target ids; null if same().
-    [[nodiscard]] vocabulary_map const* map() const noexcept { return map_ ? &*map_ : nullptr; }
-    /// The draft's tokens for a target's. Precondition: !same(), and the token is one.
-    [[nodiscard]] std::span<token_id const> told(token_id target) const noexcept {
-        auto const v = static_cast<std::size_t>(target);
-        return std::span<token_id const>(told_).subspan(offsets_[v], offsets_[v + 1] - offsets_[v]);
-    }
+    friend bool operator==(llama_tokenizer const& a, llama_tokenizer const& b) noexcept { return a.texts_ == b.texts_; }
 
 private:
-    // Tokens that begin and end texts are compared by what they do, other control tokens by their names. Neither is a
-    // token that spells such a name.
-    [[nodiscard]] static std::string text_of(llama_vocab const* vocab, token_id token) {
-        if (token == llama_vocab_bos(vocab)) return std::string("\0begin", 6);
-        if (token == llama_vocab_eos(vocab)) return std::string("\0end", 4);
-        if (token == llama_vocab_eot(vocab)) return std::string("\0turn", 5);
-        std::string text = llama_piece(vocab, token);
-        return llama_vocab_is_control(vocab, token) ? '\0' + text : text;
+    void name(token_id x, std::string text) {
+        controls_.try_emplace(text, x);
+        texts_[static_cast<std::size_t>(x)] = std::move(text);
+    }
+    /// A control token has this text.
+    [[nodiscard]] bool names(std::string_view text) const { return controls_.contains(text); }
+    [[nodiscard]] std::vector<token_id> plain(std::string_view text) const {
+        return llama_tokens(vocab_, text, false, false);
+    }
+    /// Tokens of a text that goes on behind another one. Tokenizers of these types may put a space in front of every
+    /// text. So a line break stands there, which takes it, and both are taken away again.
+    [[nodiscard]] std::vector<token_id> behind_text(std::string_view text) const {
+        if (text.empty()) return {};
+        auto const type = llama_vocab_type(vocab_);
+        if (type != LLAMA_VOCAB_TYPE_SPM && type != LLAMA_VOCAB_TYPE_UGM) return plain(text);
+        std::vector<token_id> const space = plain("\n");
+        std::string behind(1, '\n');
+        behind += text;
+        std::vector<token_id> tokens = plain(behind);
+        if (tokens.size() < space.size() || !std::equal(space.begin(), space.end(), tokens.begin())) {
+            return plain(text);
+        }
+        tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(space.size()));
+        return tokens;
     }
 
-    std::size_t target_size_;
-    std::vector<token_id> drawn_;
-    std::optional<vocabulary_map> map_;
-    std::vector<token_id> told_;
-    std::vector<std::uint32_t> offsets_;
+    llama_vocab const* vocab_;
+    std::vector<std::string> texts_;
+    std::map<std::string, token_id, std::less<>> controls_;  // by text, the first that has it
 };
 
 SURELEAP_END_NAMESPACE
