@@ -30,6 +30,7 @@ void make_zeroed(generate::models& models, engine::checkpoint from, engine::thre
 void make_zeroed(contestant& who, options const& chosen, draft_source const& source, engine::thread_pool& pool) {
     auto const products = chosen.bf16 ? engine::arithmetic::bf16 : engine::arithmetic::full;
     auto from = engine::checkpoint_of(source.path, products);
+    if (!from.config().draft) fail_with("--draft: ", source.name, " is zeroed, expected a drafter made for the target");
     if (from.config().kind == engine::architecture::eagle3) {
         make_zeroed<engine::eagle3<float>>(who.models, std::move(from), pool);
     } else {
@@ -79,7 +80,7 @@ std::size_t block_size_of(draft_source const& source) {
     if (!source.is_model() && source.joined) return engine::joined_block(0);
     if (!source.is_model()) return source.path == "none" ? 1 : sureleap::lookup_options{}.block_size;
     auto const config = engine::config_of(source.path);
-    if (!config.draft) fail_with(source.path, ": a target stands where a drafter is needed");
+    if (!config.draft) return sureleap::lookup_options{}.block_size;  // a language model drafts as much as lookup
     std::size_t const drafted = source.tree > 0 ? source.tree : config.draft->block_size;
     return source.joined ? engine::joined_block(drafted) : drafted;
 }
