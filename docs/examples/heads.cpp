@@ -16,6 +16,7 @@ using namespace sureleap;
 constexpr std::size_t V = 4;      // tokens
 constexpr std::size_t width = 2;  // of the embeddings, the rank of W2 W1
 constexpr std::size_t d = 1;      // numbers of a hidden state
+constexpr std::size_t units = 1;  // of the GRU
 
 // The logits of one position behind token 2.
 template <sequential_head Head>
@@ -54,6 +55,13 @@ int main() {
     show("gated_head", gated_head{embeddings, outputs, {gate.data(), width, d + width}, std::span(zeros).first(width)});
     show("rnn_head", rnn_head{embeddings, outputs, {joint.data(), 3 * width, 2 * width + d}, zeros});
 
+    show("domino_head", domino_head{matrix_view<float>{w1.data(), V, d},
+                                    {joint.data(), 3 * units, d},
+                                    {joint.data(), 3 * units, units},
+                                    {joint.data(), width, d + units},
+                                    outputs,
+                                    0});
+
     auto const short1 = stored<bf16>(w1), short2 = stored<bf16>(w2);
     show("markov_head of bf16", markov_head{matrix_view<bf16>{short1.data(), V, width}, {short2.data(), V, width}});
     static_assert(std::is_same_v<compute_t<bf16>, float> && std::is_same_v<compute_t<half>, float>);
@@ -75,6 +83,7 @@ int main() {
 // markov_head              0.00   1.50   1.50  -4.00
 // gated_head               0.00   1.02   1.02  -2.72
 // rnn_head                 0.54  -0.27   0.54  -0.72
+// domino_head              0.10  -0.05   0.10  -0.13
 // markov_head of bf16      0.00   1.50   1.50  -4.00
 // with W2 of int8          0.01   1.50   1.50  -4.00
 // by scalar_backend        0.00   1.50   1.50  -4.00

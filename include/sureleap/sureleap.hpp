@@ -35,6 +35,7 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/traits.hpp>
 
+#include <sureleap/head/domino.hpp>
 #include <sureleap/head/gated.hpp>
 #include <sureleap/head/int8.hpp>
 #include <sureleap/head/linear.hpp>

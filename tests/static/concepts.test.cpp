@@ -278,6 +278,7 @@ static_assert(sequential_head<no_head<float>> && sequential_head<no_head<double>
 static_assert(sequential_head<markov_head<float>> && sequential_head<markov_head<bf16>>);
 static_assert(sequential_head<markov_head<half, double>>);
 static_assert(sequential_head<gated_head<double>> && sequential_head<rnn_head<bf16>>);
+static_assert(sequential_head<domino_head<half>> && sequential_head<domino_head<bf16, double>>);
 static_assert(!sequential_head<without_value_type>);
 static_assert(!sequential_head<without_reset>);
 static_assert(!sequential_head<keeps_its_state>);
@@ -310,6 +311,7 @@ using in_eight_bits = markov_head<W, float, native_backend, int8_view>;
 
 static_assert(factored_head<factored>);
 static_assert(factored_head<markov_head<bf16>> && factored_head<gated_head<double>> && factored_head<rnn_head<half>>);
+static_assert(factored_head<domino_head<bf16>> && sequential_head<shortlist_head<domino_head<bf16>>>);
 static_assert(factored_head<in_eight_bits<float>> && factored_head<in_eight_bits<bf16>>);
 static_assert(sequential_head<shortlist_head<markov_head<bf16>>>);
 static_assert(sequential_head<shortlist_head<in_eight_bits<bf16>>>);

@@ -201,6 +201,7 @@ void for_each_other_head(world const& w, Visit&& visit) {
     visit("no_head", lends::until_judged, false, [&] { return semi_with(w, no_head<double>{}); });
     visit("gated_head", lends::until_draw, false, [&] { return semi_with(w, weights.gated()); });
     visit("rnn_head", lends::until_draw, false, [&] { return semi_with(w, weights.rnn()); });
+    visit("domino_head", lends::until_draw, false, [&] { return semi_with(w, weights.domino()); });
     visit("shortlist_head with successors", lends::until_draw, false,
           [&] { return semi_with(w, shortlist_head{weights.rnn(), 1, weights.successors_view()}); });
 }

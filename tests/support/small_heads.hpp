@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <sureleap/head/domino.hpp>
 #include <sureleap/head/gated.hpp>
 #include <sureleap/head/markov.hpp>
 #include <sureleap/head/rnn.hpp>
@@ -22,9 +23,9 @@ namespace small_world {
 
 /// Weights of heads whose successors are not the target's favourites: token v follows by its own table.
 struct head_weights {
-    static constexpr std::size_t rank = 2, hidden_size = 2;
+    static constexpr std::size_t rank = 2, hidden_size = 2, units = 2;
     std::size_t vocabulary;
-    std::vector<double> w1, w2, gate, gate_bias, joint, joint_bias;
+    std::vector<double> w1, w2, gate, gate_bias, joint, joint_bias, input, recurrent, projection;
     std::vector<token_id> successors;
 
     head_weights(std::uint64_t seed, std::size_t size) : vocabulary(size) {
@@ -36,6 +37,8 @@ struct head_weights {
         fill(joint, 3 * rank * (2 * rank + hidden_size)), fill(joint_bias, 3 * rank);
         for (std::size_t v = 0; v < size; ++v) successors.push_back(static_cast<token_id>(roll.below(size)));
         fill(gate, rank * (hidden_size + rank)), fill(gate_bias, rank);
+        fill(input, 3 * units * hidden_size), fill(recurrent, 3 * units * units);
+        fill(projection, rank * (hidden_size + units));
     }
     [[nodiscard]] auto markov() const { return markov_head{w1_view(), w2_view()}; }
     [[nodiscard]] auto gated() const {
@@ -43,6 +46,15 @@ struct head_weights {
     }
     [[nodiscard]] auto rnn() const {
         return rnn_head{w1_view(), w2_view(), {joint.data(), 3 * rank, 2 * rank + hidden_size}, joint_bias};
+    }
+    /// Embeddings are as wide as hidden states, and here as codes.
+    [[nodiscard]] auto domino() const {
+        return domino_head{w1_view(),
+                           {input.data(), 3 * units, hidden_size},
+                           {recurrent.data(), 3 * units, units},
+                           {projection.data(), rank, hidden_size + units},
+                           w2_view(),
+                           1};
     }
     [[nodiscard]] matrix_view<token_id> successors_view() const { return {successors.data(), vocabulary, 1}; }
 

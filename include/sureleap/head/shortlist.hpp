@@ -171,7 +171,8 @@ template <class T, class Real>
 }  // namespace detail
 
 /// For every previous token, the tokens that the head's transition bias W2 W1[previous] raises most, ascending by id.
-/// For gated and RNN heads, whose bias depends on more, it is that of the open gate. Owns its table.
+/// For gated and RNN heads, whose bias depends on more, it is that of the open gate. Domino heads have no table. Owns
+/// its table.
 class successor_table {
 public:
     /// Throws if biases overflow. O(V_target V_draft r) time, once: minutes for a large vocabulary, so an engine keeps
@@ -180,6 +181,10 @@ public:
     successor_table(Head const& head, std::size_t successors, executor_ref const& threads = {})
         : rows_(head.previous_vocabulary()), cols_(std::min<std::size_t>(successors, head.vocabulary())) {
         using real = typename Head::value_type;
+        static_assert(
+            requires(std::span<real> code) { head.embed(token_id{}, code); },
+            "successor_table: the head's bias is not of the token before alone, so there are no successors by "
+            "it; a shortlist_head without successors works");
         constexpr std::size_t batch = 24;
         std::size_t const V = head.vocabulary();
         table_.reserve(rows_ * cols_);
