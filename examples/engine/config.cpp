@@ -179,6 +179,7 @@ char const* name_of(head_kind kind) noexcept {
         case head_kind::vanilla: return "vanilla";
         case head_kind::gated: return "gated";
         case head_kind::rnn: return "rnn";
+        case head_kind::domino: return "domino";
     }
     return "unknown head";
 }

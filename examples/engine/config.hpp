@@ -58,6 +58,7 @@ inline constexpr std::size_t head_dim = 4096;
 inline constexpr std::size_t max_positions = std::size_t{1} << 24;
 inline constexpr std::size_t block_size = 1024;
 inline constexpr std::size_t markov_rank = std::size_t{1} << 16;
+inline constexpr std::size_t gru_units = std::size_t{1} << 16;
 inline constexpr double rope_theta = 1e12;
 inline constexpr char const* rope_divisors = "a number in 0.001 .. 1000";
 [[nodiscard]] constexpr bool is_rope_divisor(double d) noexcept {
@@ -97,10 +98,10 @@ inline void set_attention(transformer_config& c, architecture kind) noexcept {
     c.attention_biases = kind == architecture::qwen2;
 }
 
-/// The sequential head of a DSpark drafter.
-enum class head_kind : std::uint8_t { none, vanilla, gated, rnn };
+/// The sequential head of a DSpark drafter; domino: of a DFlash folder.
+enum class head_kind : std::uint8_t { none, vanilla, gated, rnn, domino };
 
-/// The name in config.json; "none" never stands there.
+/// The name in config.json (domino's is that of a projector); "none" never stands there.
 [[nodiscard]] char const* name_of(head_kind kind) noexcept;
 
 struct draft_config {
@@ -109,8 +110,10 @@ struct draft_config {
     std::vector<int> target_layer_ids;  ///< strictly increasing; -1: the embedding; never the target's last layer
     std::size_t num_target_layers = 0;  ///< 0: not stated, as in eagle3 folders and GGUF files
     token_id mask_token = sureleap::no_token;  ///< below the vocabulary; eagle3 has none
-    std::size_t markov_rank = 0;               ///< 0 exactly if head is none
+    std::size_t markov_rank = 0;               ///< of the head's output product; 0 exactly if head is none
     head_kind head = head_kind::none;
+    std::size_t gru_units = 0;    ///< 0 exactly if head is not domino
+    std::size_t uncorrected = 0;  ///< first positions that a Domino head leaves as they are
     bool confidence = false;
     bool confidence_with_markov = false;  ///< only with confidence and a head
     /// Sequential temperature scaling of its confidences, one a position (paper, section 3.2.1). Empty: not fitted.

@@ -199,15 +199,20 @@ draft_config read_eagle3(json_field const& root, transformer_config const& trans
 
 // ---- z-lab --------------------------------------------------------------------------------------------------------
 
-/// What a folder says in dflash_config, later ones, or in the document itself.
+/// What a folder says in dflash_config, later ones, or in the document itself. Domino folders are DFlash folders with a
+/// projector.
 draft_config read_dflash(json_field const& root, transformer_config const& transformer) {
     constexpr std::array<std::string_view, 7> read = {
         "block_size",        "mask_token_id",          "target_layer_ids", "is_causal", "input_embedding_scale",
         "output_multiplier", "final_logit_softcapping"};
     constexpr std::array<std::string_view, 2> of_document = {"num_target_layers", "dflash_config"};
+    constexpr std::array<std::string_view, 5> of_domino = {"projector_type", "emb_dim", "gru_hidden_dim",
+                                                           "pure_draft_prefix_len", "shift_label"};
     json_field const nested = root["dflash_config"];
-    refuse_unknown(root, {of_transformer, harmless, read, of_document});
-    if (nested.present()) refuse_unknown(nested, {read});
+    json_field const projector = nested.present() ? nested["projector_type"] : nested;
+    names const of_head = projector.present() ? names(of_domino) : names{};
+    refuse_unknown(root, {of_transformer, harmless, read, of_document, of_head});
+    if (nested.present()) refuse_unknown(nested, {read, of_head});
     auto const field = [&](char const* key) {
         return nested.present() && nested[key].present() ? nested[key] : root[key];
     };
@@ -217,7 +222,15 @@ draft_config read_dflash(json_field const& root, transformer_config const& trans
     expect(field("final_logit_softcapping"), 0.0);
     draft_config c;
     c.sample_from_anchor = false;
-    c.block_size = read_block(field("block_size"), false);
+    if (projector.present()) {
+        if (projector.text() != name_of(head_kind::domino)) projector.wrong("\"domino\": nothing else is supported");
+        c.head = head_kind::domino;
+        c.sample_from_anchor = field("shift_label").boolean();
+        c.markov_rank = field("emb_dim").size(1, limits::markov_rank);
+        c.gru_units = field("gru_hidden_dim").size(1, limits::gru_units);
+        c.uncorrected = field("pure_draft_prefix_len").size(0, limits::block_size);
+    }
+    c.block_size = read_block(field("block_size"), c.sample_from_anchor);
     if (json_field const layers = root["num_target_layers"]; layers.present()) {
         c.num_target_layers = layers.size(1, limits::layers);
     }

@@ -11,7 +11,7 @@
 // x_k, and the anchor's nothing.
 //
 // Nothing here reads a drafted token: the sequential head does that, in the library. DFlash is the same backbone
-// without a head (markov_rank 0).
+// without a head (markov_rank 0), Domino with a head of its own.
 //
 // A file may draft a part of the target's tokens only (draft_output.hpp). U then has a column for each of those.
 #pragma once
@@ -46,6 +46,8 @@ public:
     [[nodiscard]] checkpoint const& source() const noexcept { return checkpoint_; }
     [[nodiscard]] transformer_config const& config() const noexcept { return context_.config; }
     [[nodiscard]] std::size_t block_size() const noexcept override { return draft_.block_size; }
+    /// The file's, or the target's where it has none.
+    [[nodiscard]] weight const& embeddings() const noexcept { return embeddings_; }
     /// Columns of U.
     [[nodiscard]] std::size_t vocabulary() const noexcept { return output_head_.vocabulary(); }
     /// Which tokens they are; null: all of the target's.

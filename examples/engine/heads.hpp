@@ -3,7 +3,7 @@
 // The library's sequential and confidence heads, chosen by what a file contains.
 //
 // The library's heads are templates on the storage of their weights, which a file decides at run time. A variant closes
-// the gap: the four head kinds over four storage formats become one type that models factored_head. A visit or two per
+// the gap: the five head kinds over four storage formats become one type that models factored_head. A visit or two per
 // drafted position are nothing beside the product that follows.
 #pragma once
 
@@ -19,7 +19,9 @@
 
 #include <sureleap/concepts.hpp>
 #include <sureleap/confidence/head.hpp>
+#include <sureleap/core/error.hpp>
 #include <sureleap/core/types.hpp>
+#include <sureleap/head/domino.hpp>
 #include <sureleap/head/gated.hpp>
 #include <sureleap/head/int8.hpp>
 #include <sureleap/head/linear.hpp>
@@ -80,7 +82,7 @@ private:
     output_type output_;
 };
 
-/// Markov, gated, RNN or no head over weights of any storage. Models factored_head, so batches read W2 once and
+/// Markov, gated, RNN, Domino or no head over weights of any storage. Models factored_head, so batches read W2 once and
 /// shortlists read little of it.
 template <class Real>
 class any_head {
@@ -90,6 +92,8 @@ class any_head {
     using gated = sureleap::gated_head<W, Real>;
     template <class W>
     using rnn = sureleap::rnn_head<W, Real>;
+    template <class W>
+    using domino = sureleap::domino_head<W, Real>;
 
 public:
     using value_type = Real;
@@ -100,7 +104,8 @@ public:
         std::conditional_t<std::is_same_v<Real, float>, std::variant<Heads..., int8_markov>, std::variant<Heads...>>;
     using variant = with_int8<no_bias<Real>, markov<double>, markov<float>, markov<sureleap::half>,
                               markov<sureleap::bf16>, gated<double>, gated<float>, gated<sureleap::half>,
-                              gated<sureleap::bf16>, rnn<double>, rnn<float>, rnn<sureleap::half>, rnn<sureleap::bf16>>;
+                              gated<sureleap::bf16>, rnn<double>, rnn<float>, rnn<sureleap::half>, rnn<sureleap::bf16>,
+                              domino<double>, domino<float>, domino<sureleap::half>, domino<sureleap::bf16>>;
 
     any_head(variant head) : head_(std::move(head)) {}  // NOLINT: a head is a head
     /// A head over memory that it keeps alive.
@@ -129,8 +134,18 @@ public:
                                              sureleap::token_id previous) const noexcept {
         return std::visit([&](auto const& h) { return h.code(state, hidden, previous); }, head_);
     }
-    void embed(sureleap::token_id previous, std::span<Real> out) const noexcept {
-        std::visit([&](auto const& h) { h.embed(previous, out); }, head_);
+    /// Throws for a Domino head: its bias is not of one token.
+    void embed(sureleap::token_id previous, std::span<Real> out) const {
+        std::visit(
+            [&](auto const& h) {
+                if constexpr (requires { h.embed(previous, out); }) {
+                    h.embed(previous, out);
+                } else {
+                    sureleap::fail_with(
+                        "a Domino head has no successors of a token, expected a shortlist without them");
+                }
+            },
+            head_);
     }
 
     /// W2 of whichever head it is. A view of the head.
@@ -221,9 +236,10 @@ auto with_storage(storage type, F const& f) {
 
 /// Part of a head, where it lies. A head of the library is stored in one format throughout: that of its first tensor.
 template <class Stored>
-[[nodiscard]] sureleap::matrix_view<Stored> same_storage(checkpoint const& from, char const* name, weight const& part) {
+[[nodiscard]] sureleap::matrix_view<Stored> same_storage(checkpoint const& from, char const* name, weight const& part,
+                                                         char const* first = first_tensor) {
     if (part.type != storage_of<Stored>) {
-        sureleap::fail_with(from.folder().string(), ": tensor '", name, "' is stored otherwise than '", first_tensor,
+        sureleap::fail_with(from.folder().string(), ": tensor '", name, "' is stored otherwise than '", first,
                             "', expected one format for all tensors of the heads");
     }
     return as_view<Stored>(part);
@@ -243,16 +259,44 @@ template <class Real>
     }
 }
 
+/// The Domino head of a DFlash folder.
+template <class Real>
+[[nodiscard]] any_head<Real> domino_head(checkpoint const& from, weight const& embeddings) {
+    draft_config const& draft = from.config().draft.value();
+    std::size_t const V = from.config().transformer.vocabulary;
+    std::size_t const d = from.config().transformer.hidden_size;
+    std::size_t const g = draft.gru_units;
+    std::size_t const r = draft.markov_rank;
+    char const* const first = "prefix_gru.weight_ih_l0";
+    weight const input = from.matrix(first, 3 * g, d);
+    return with_storage(input.type, [&](auto stored) -> any_head<Real> {
+        using W = decltype(stored);
+        auto const matrix = [&](char const* name, std::size_t rows, std::size_t cols) {
+            return same_storage<W>(from, name, from.matrix(name, rows, cols), first);
+        };
+        return {sureleap::domino_head<W, Real>{same_storage<W>(from, "embed_tokens.weight", embeddings, first),
+                                               as_view<W>(input), matrix("prefix_gru.weight_hh_l0", 3 * g, g),
+                                               matrix("embed_proj.0.weight", r, d + g),
+                                               matrix("embed_proj.2.weight", V, r), draft.uncorrected}};
+    });
+}
+
 }  // namespace detail
 
-/// The sequential head of a DSpark model, no_bias if it has none (DFlash). The checkpoint must outlive it.
+/// The sequential head of a DSpark model, no_bias if it has none (DFlash). `embeddings` are the target's, which a Domino
+/// head reads where the file leaves them out. Both must outlive it.
 template <class Real>
-[[nodiscard]] any_head<Real> load_head(checkpoint const& from) {
+[[nodiscard]] any_head<Real> load_head(checkpoint const& from, weight const& embeddings = {}) {
     draft_config const& draft = from.config().draft.value();
     std::size_t const V = from.config().transformer.vocabulary;
     std::size_t const drafted = draft.vocabulary > 0 ? draft.vocabulary : V;
     if (draft.head == head_kind::none) return {no_bias<Real>{drafted}};
     std::size_t const d = from.config().transformer.hidden_size;
+    if (draft.head == head_kind::domino) {
+        char const* const own = "embed_tokens.weight";
+        bool const shares = !embeddings.empty() && !from.contains(own);
+        return detail::domino_head<Real>(from, shares ? embeddings : from.matrix(own, V, d));
+    }
     std::size_t const r = draft.markov_rank;
     weight const w1 = from.matrix(detail::first_tensor, V, r);
     char const* const output = "markov_head.markov_w2.weight";

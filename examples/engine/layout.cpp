@@ -78,7 +78,12 @@ std::vector<tensor_spec> tensors_of(model_config const& config, storage type) {
         std::size_t const r = draft.markov_rank;
         add("fc.weight", {d, draft.target_layer_ids.size() * d});
         if (config.kind == architecture::dspark) add("hidden_norm.weight", {d});
-        if (draft.head != head_kind::none) {
+        if (draft.head == head_kind::domino) {
+            add("prefix_gru.weight_ih_l0", {3 * draft.gru_units, d});
+            add("prefix_gru.weight_hh_l0", {3 * draft.gru_units, draft.gru_units});
+            add("embed_proj.0.weight", {r, d + draft.gru_units});
+            add("embed_proj.2.weight", {c.vocabulary, r});
+        } else if (draft.head != head_kind::none) {
             add("markov_head.markov_w1.weight", {c.vocabulary, r});
             add("markov_head.markov_w2.weight", {draft.vocabulary > 0 ? draft.vocabulary : c.vocabulary, r});
         }
@@ -109,7 +114,8 @@ std::string config_json(model_config const& config) {
                             " divisors, expected none: a file states what they were made of");
     }
     nlohmann::ordered_json json;
-    json["architectures"] = {name_of(config.kind)};
+    bool const is_domino = config.draft && config.draft->head == head_kind::domino;
+    json["architectures"] = {is_domino ? "DFlashDraftModel" : name_of(config.kind)};
     json["model_type"] = config.kind == architecture::llama   ? "llama"
                          : config.kind == architecture::qwen2 ? "qwen2"
                                                               : "qwen3";
@@ -149,6 +155,15 @@ std::string config_json(model_config const& config) {
             if (draft.norm_before_residual) json["norm_before_residual"] = true;
         } else {
             json["block_size"] = draft.block_rows();
+        }
+        if (is_domino) {
+            json["dflash_config"] = {{"mask_token_id", draft.mask_token},
+                                     {"projector_type", name_of(draft.head)},
+                                     {"emb_dim", draft.markov_rank},
+                                     {"gru_hidden_dim", draft.gru_units},
+                                     {"pure_draft_prefix_len", draft.uncorrected},
+                                     {"shift_label", draft.sample_from_anchor}};
+        } else if (config.kind == architecture::dspark) {
             if (!draft.sample_from_anchor) json["sample_from_anchor"] = false;
             json["mask_token_id"] = draft.mask_token;
             json["num_anchors"] = 512;  // of training only, but the reference code insists on it

@@ -99,7 +99,7 @@ void set_drafter(any_drafter<Real>& drafter, dspark<Real>& model, Head head) {
 template <class Real>
 [[nodiscard]] any_drafter<Real> make_drafter(dspark<Real>& model) {
     any_drafter<Real> drafter = sureleap::no_drafter<Real>(model.config().vocabulary);
-    set_drafter(drafter, model, load_head<Real>(model.source()));
+    set_drafter(drafter, model, load_head<Real>(model.source(), model.embeddings()));
     return drafter;
 }
 template <class Real>

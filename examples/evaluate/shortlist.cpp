@@ -34,9 +34,10 @@ section run_shortlist(session const& s) {
     for (std::size_t const m : s.chosen.shortlists) {
         if (m >= V) continue;
         lists.push_back({m, 0});
-        bool const has_bias = who.config->head != engine::head_kind::none;
-        if (has_bias && m >= 4) lists.push_back({m - m / 4, m / 4});
-        if (has_bias && m >= 2) lists.push_back({m - m / 2, m / 2});
+        bool const has_successors =
+            who.config->head != engine::head_kind::none && who.config->head != engine::head_kind::domino;
+        if (has_successors && m >= 4) lists.push_back({m - m / 4, m / 4});
+        if (has_successors && m >= 2) lists.push_back({m - m / 2, m / 2});
     }
 
     section out{.name = "shortlist", .counts = {{"columns", domain_counts::columns()}}};

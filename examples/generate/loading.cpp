@@ -91,10 +91,11 @@ std::string in_words(engine::model_config const& config) {
     auto const& draft = *config.draft;
     bool const eagle = config.kind == architecture::eagle3;
     bool const bare = draft.head == engine::head_kind::none;
-    std::string text = eagle ? "Eagle3" : bare && !draft.confidence ? "DFlash" : "DSpark";
+    bool const domino = draft.head == engine::head_kind::domino;
+    std::string text = eagle ? "Eagle3" : domino ? "Domino" : bare && !draft.confidence ? "DFlash" : "DSpark";
     text += ", " + counted(config.transformer.layers, "layer");
     text += ", blocks of " + grouped(draft.block_size);
-    if (!bare) text += std::string(", ") + engine::name_of(draft.head) + " Markov head";
+    if (!bare && !domino) text += std::string(", ") + engine::name_of(draft.head) + " Markov head";
     if (draft.confidence) text += ", confidence head";
     if (draft.vocabulary > 0) text += ", of " + counted(draft.vocabulary, "token");
     return text;
@@ -197,7 +198,7 @@ void confine(models& loaded, std::size_t best, std::size_t successors, engine::t
     if (model == nullptr) {
         fail_with("a shortlist is for DSpark and DFlash drafters, not for ", loaded.draft_facts.description);
     }
-    auto head = engine::load_head<float>(model->source());
+    auto head = engine::load_head<float>(model->source(), model->embeddings());
     sureleap::matrix_view<token_id> table{};
     std::unique_ptr<sureleap::successor_table const> owned;
     if (successors > 0 && model->source().config().draft->head != engine::head_kind::none) {

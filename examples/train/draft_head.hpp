@@ -77,6 +77,9 @@ public:
         : draft_(*config.draft), lm_head_(lm_head) {
         std::size_t const d = config.transformer.hidden_size;
         std::size_t const r = draft_.markov_rank;
+        if (draft_.head == engine::head_kind::domino) {
+            sureleap::fail_with("training: the drafter has a Domino head, expected vanilla, gated, rnn or none");
+        }
         if (draft_.head != engine::head_kind::none) {
             w1_ = layout.matrix("markov_head.markov_w1.weight", config.transformer.vocabulary, r);
             w2_ = layout.matrix("markov_head.markov_w2.weight", lm_head.rows, r);
@@ -171,7 +174,8 @@ private:
     template <class F>
     void with_code(std::span<Real const> values, F const& f) const {
         switch (draft_.head) {
-            case engine::head_kind::none: return;
+            case engine::head_kind::none:
+            case engine::head_kind::domino: return;  // refused above
             case engine::head_kind::vanilla: return f(markov_code(draft_.markov_rank));
             case engine::head_kind::gated: return f(gated_code(weight_.of(values), bias_.values(values)));
             case engine::head_kind::rnn: return f(rnn_code(weight_.of(values), bias_.values(values)));

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -444,6 +445,24 @@ std::vector<tiny::drafter_shape> const& drafter_shapes() {
     return all;
 }
 
+// Every shape of a target with one of these drafters, and with a Domino drafter, which has no confidence.
+std::vector<std::pair<tiny::shape, tiny::drafter_shape>> drafted_shapes() {
+    std::vector<std::pair<tiny::shape, tiny::drafter_shape>> all;
+    for (std::size_t i = 0; tiny::shape const& s : shapes()) {
+        all.emplace_back(s, drafter_shapes()[i++ % drafter_shapes().size()]);
+    }
+    for (std::size_t i = 0; tiny::shape const& s : shapes()) {
+        auto const from = i++ % 2 == 0 ? tiny::lm_head::shared : tiny::lm_head::own;
+        all.emplace_back(s, tiny::drafter_shape{.block_size = 4,
+                                                .layers = 1,
+                                                .rank = 5,
+                                                .output = from,
+                                                .head = engine::head_kind::domino,
+                                                .confidence = false});
+    }
+    return all;
+}
+
 // A drafter without what it takes from the target.
 engine::checkpoint weights_of(engine::model_config const& config, tiny::lm_head output) {
     tiny::edited_model model(config, 2);
@@ -538,8 +557,35 @@ struct corrected {
     rows logits;
     numbers confidences;
 };
-corrected reference_heads(engine::checkpoint const& from, block const& b, std::vector<token_id> const& tokens) {
+corrected reference_domino(engine::checkpoint const& from, matrix const& embeddings, block const& b,
+                           std::vector<token_id> const& tokens) {
     auto const& draft = *from.config().draft;
+    std::size_t const g = draft.gru_units;
+    std::size_t const d = from.config().transformer.hidden_size;
+    matrix const input(from, "prefix_gru.weight_ih_l0", 3 * g, d);
+    matrix const recurrent(from, "prefix_gru.weight_hh_l0", 3 * g, g);
+    matrix const down(from, "embed_proj.0.weight", draft.markov_rank, d + g);
+    matrix const up(from, "embed_proj.2.weight", from.config().transformer.vocabulary, draft.markov_rank);
+    numbers s(g);
+    corrected out;
+    for (std::size_t k = 0; k < b.hidden.size(); ++k) {
+        numbers const x = input * embeddings.values[static_cast<std::size_t>(tokens[k])];
+        numbers const y = recurrent * s;
+        for (std::size_t i = 0; i < g; ++i) {
+            double const n = std::tanh(x[2 * g + i] + sigmoid(x[i] + y[i]) * y[2 * g + i]);
+            double const z = sigmoid(x[g + i] + y[g + i]);
+            s[i] = (1.0 - z) * n + z * s[i];
+        }
+        numbers code = down * joined(b.hidden[k], s);
+        for (double& c : code) c = k == 0 ? 0.0 : c * sigmoid(c);  // the first position is not corrected
+        out.logits.push_back(b.logits[k] + up * code);
+    }
+    return out;
+}
+corrected reference_heads(engine::checkpoint const& from, matrix const& embeddings, block const& b,
+                          std::vector<token_id> const& tokens) {
+    auto const& draft = *from.config().draft;
+    if (draft.head == engine::head_kind::domino) return reference_domino(from, embeddings, b, tokens);
     std::size_t const V = from.config().transformer.vocabulary;
     std::size_t const d = from.config().transformer.hidden_size;
     std::size_t const r = draft.markov_rank;
@@ -577,9 +623,8 @@ corrected reference_heads(engine::checkpoint const& from, block const& b, std::v
 TEMPLATE_TEST_CASE("dspark: backbone and heads are those of the definition", "[engine]", double, float) {
     using Real = TestType;
     engine::thread_pool pool(2);
-    for (std::size_t i = 0; tiny::shape const& s : shapes()) {
-        tiny::drafter_shape const& d = drafter_shapes()[i++ % drafter_shapes().size()];
-        support::dice roll(40 + i);
+    for (std::size_t i = 0; auto const& [s, d] : drafted_shapes()) {
+        support::dice roll(41 + i++);
         INFO(s << ", block size " << d.block_size << ", " << name_of(d.head) << " head, seed " << roll.seed());
         auto const target_weights = engine::make_in_memory(tiny::target_config(s), engine::storage::f64, 1);
         auto const draft_weights = weights_of(tiny::dspark_config(s, d), d.output);
@@ -587,8 +632,9 @@ TEMPLATE_TEST_CASE("dspark: backbone and heads are those of the definition", "[e
         engine::causal_lm<Real> served(engine::make_in_memory(tiny::target_config(s), engine::storage::f64, 1),
                                        tiny::feature_layers(s), pool, small_limits);
         engine::dspark<Real> model(weights_of(tiny::dspark_config(s, d), d.output), served, pool, small_limits);
-        auto const head = engine::load_head<Real>(model.source());
-        auto const confidence = engine::load_confidence<Real>(model.source());
+        auto const head = engine::load_head<Real>(model.source(), model.embeddings());
+        std::optional<engine::any_confidence<Real>> confidence;
+        if (d.confidence) confidence = engine::load_confidence<Real>(model.source());
 
         // Two sequences side by side, each observed in pieces, with a block drafted after every piece. What a block
         // leaves in the cache must not be seen by the next.
@@ -611,7 +657,7 @@ TEMPLATE_TEST_CASE("dspark: backbone and heads are those of the definition", "[e
                 block const expected = reference_block(draft_weights, shared, past, anchors[a].tokens[0]);
                 auto drafted = tiny::random_tokens(roll, d.block_size, s.vocabulary);
                 drafted.insert(drafted.begin(), anchors[a].tokens[0]);
-                corrected const with_heads = reference_heads(draft_weights, expected, drafted);
+                corrected const with_heads = reference_heads(draft_weights, shared.embeddings, expected, drafted);
                 std::vector<Real> state(head.state_size());
                 head.reset(state);
                 for (std::size_t k = 0; k < d.block_size; ++k) {
@@ -622,7 +668,8 @@ TEMPLATE_TEST_CASE("dspark: backbone and heads are those of the definition", "[e
                     std::vector<Real> logits(base.begin(), base.end());
                     head.add_bias(state, got.hidden.row(row), drafted[k], logits);
                     CHECK(difference(logits, with_heads.logits[k]) < tolerance<Real>);
-                    std::vector<Real> const c{confidence.logit(got.hidden.row(row), drafted[k])};
+                    if (!confidence) continue;
+                    std::vector<Real> const c{confidence->logit(got.hidden.row(row), drafted[k])};
                     CHECK(difference(c, {with_heads.confidences[k]}) < tolerance<Real>);
                 }
             }

@@ -20,6 +20,7 @@
 #include <engine/draft_model.hpp>
 #include <engine/dspark.hpp>
 #include <engine/eagle3.hpp>
+#include <engine/heads.hpp>
 #include <engine/layout.hpp>
 #include <engine/synthetic.hpp>
 
@@ -223,6 +224,84 @@ TEST_CASE("drafter files: published layouts say the same drafter", "[engine]") {
     CHECK(parsed(as_speculators(eagle3, "eagle3", "qwen3")) == eagle3);
     eagle3.transformer.query_key_norms = false;
     CHECK(parsed(as_speculators(eagle3, "eagle3", "llama")) == eagle3);
+}
+
+TEST_CASE("drafter files: a Domino folder is a DFlash folder with a head", "[engine]") {
+    // The configuration that is published for Qwen3-8B (SpecForge, configs/qwen3-8b-domino.json).
+    auto const published = nlohmann::json::parse(R"({
+        "emb_dim": 256, "architectures": ["DFlashDraftModel"], "attention_bias": false, "attention_dropout": 0.0,
+        "auto_map": {"AutoModel": "dflash.DFlashDraftModel"}, "block_size": 16, "bos_token_id": 151643,
+        "dflash_config": {"mask_token_id": 151669, "target_layer_ids": [1, 9, 17, 25, 33], "projector_type": "domino",
+                          "pure_draft_prefix_len": 1, "emb_dim": 256, "gru_hidden_dim": 1024, "shift_label": true},
+        "dtype": "bfloat16", "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096,
+        "initializer_range": 0.02, "intermediate_size": 12288, "layer_types": ["full_attention", "full_attention",
+        "full_attention", "full_attention", "full_attention"], "max_position_embeddings": 40960,
+        "max_window_layers": 5, "model_type": "qwen3", "num_attention_heads": 32, "num_hidden_layers": 5,
+        "num_key_value_heads": 8, "num_target_layers": 36, "rms_norm_eps": 1e-06, "rope_scaling": null,
+        "rope_theta": 1000000, "sliding_window": null, "tie_word_embeddings": false, "use_cache": true,
+        "use_sliding_window": false, "vocab_size": 151936})");
+    model_config const config = parsed(published);
+    CHECK(config.kind == engine::architecture::dspark);
+    CHECK(config.draft == engine::draft_config{.block_size = 16,
+                                               .target_layer_ids = {1, 9, 17, 25, 33},
+                                               .num_target_layers = 36,
+                                               .mask_token = 151669,
+                                               .markov_rank = 256,
+                                               .head = engine::head_kind::domino,
+                                               .gru_units = 1024,
+                                               .uncorrected = 1});
+    CHECK(parsed(document_of(config)) == config);
+    std::vector<std::string> head;
+    for (tensor_spec const& s : engine::tensors_of(config, engine::storage::bf16)) {
+        if (!s.name.starts_with("prefix_gru.") && !s.name.starts_with("embed_proj.")) continue;
+        head.push_back(s.name + " " + std::to_string(s.shape[0]) + " " + std::to_string(s.shape[1]));
+    }
+    CHECK(head == std::vector<std::string>{"embed_proj.0.weight 256 5120", "embed_proj.2.weight 151936 256",
+                                           "prefix_gru.weight_hh_l0 3072 1024", "prefix_gru.weight_ih_l0 3072 4096"});
+
+    auto const with = [&](char const* patch) {
+        auto document = published;
+        document["dflash_config"].merge_patch(nlohmann::json::parse(patch));
+        return document;
+    };
+    auto const unshifted = parsed(with(R"({"shift_label": false})"));
+    CHECK(unshifted.draft->block_size == 15);
+    CHECK_FALSE(unshifted.draft->sample_from_anchor);
+    CHECK(refused(with(R"({"projector_type": "dspark"})")) ==
+          "config.json: field 'dflash_config.projector_type' is \"dspark\", expected \"domino\": nothing else is "
+          "supported");
+    CHECK(says(refused(with(R"({"shift_label": null})")), "'shift_label' is missing, expected true or false"));
+    CHECK(says(refused(with(R"({"gru_hidden_dim": 0})")), "'dflash_config.gru_hidden_dim' is 0, expected an integer"));
+    CHECK(says(refused(with(R"({"projector_type": null})")), {"'emb_dim' is 256", "what it does is not known here"}));
+}
+
+TEST_CASE("drafter files: a Domino head reads the target's embeddings, in its own storage", "[engine]") {
+    auto const config = tiny::dspark_config(shape, {.head = engine::head_kind::domino, .confidence = false});
+    auto const whole = engine::make_in_memory(config, engine::storage::bf16, 3);
+    std::vector<float> const numbers(61 * 32);
+    engine::weight const others{numbers.data(), engine::storage::f32, 61, 32};
+    auto const without = engine::make_in_memory(
+        config,
+        [&] {
+            auto specs = engine::tensors_of(config, engine::storage::bf16);
+            std::erase_if(specs, [](tensor_spec const& s) { return s.name == "embed_tokens.weight"; });
+            return specs;
+        }(),
+        "a folder",
+        [&](tensor_spec const& spec, engine::byte_sink const& sink) {
+            sink(std::vector<std::byte>(2 * spec.shape[0] * (spec.shape.size() > 1 ? spec.shape[1] : 1)));
+        });
+    auto const text = [](checkpoint const& from, engine::weight const& shared) {
+        return error_text([&] { static_cast<void>(engine::load_head<float>(from, shared)); });
+    };
+    CHECK(text(whole, others).empty());  // it has its own
+    CHECK(text(without, whole.matrix("embed_tokens.weight", 61, 32)).empty());
+    CHECK(says(text(without, others), "'embed_tokens.weight' is stored otherwise than 'prefix_gru.weight_ih_l0'"));
+    CHECK(says(text(without, {}), "embed_tokens.weight"));
+    // There is no table of successors of a token, since the bias is of all before.
+    auto const head = engine::load_head<float>(whole);
+    CHECK(says(error_text([&] { static_cast<void>(sureleap::successor_table(head, 2)); }),
+               "a Domino head has no successors of a token, expected a shortlist without them"));
 }
 
 TEST_CASE("drafter files: what a layout says that is not computed here is refused by name", "[engine]") {

@@ -26,8 +26,8 @@ tiny::shape const widths{.layers = 1, .hidden = 61, .vocabulary = 4999};
 
 std::vector<tiny::drafter_shape> drafters() {
     std::vector<tiny::drafter_shape> all;
-    for (auto const head :
-         {engine::head_kind::none, engine::head_kind::vanilla, engine::head_kind::gated, engine::head_kind::rnn}) {
+    for (auto const head : {engine::head_kind::none, engine::head_kind::vanilla, engine::head_kind::gated,
+                            engine::head_kind::rnn, engine::head_kind::domino}) {
         tiny::drafter_shape d;
         d.head = head;
         d.rank = 43;
@@ -50,6 +50,8 @@ struct requests {
         for (std::size_t i = 0; i < n; ++i) {
             states.emplace_back(head.state_size());
             head.reset(states.back());
+            std::vector<Real> const first(head.hidden_size(), Real(1));
+            static_cast<void>(head.code(states.back(), first, 7));  // no first position, of which Domino says nothing
             hidden.push_back(random_numbers<Real>(roll, head.hidden_size()));
             previous.push_back(static_cast<token_id>(roll.below(widths.vocabulary)));
             base.push_back(random_numbers<Real>(roll, widths.vocabulary));

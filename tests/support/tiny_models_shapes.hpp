@@ -80,15 +80,19 @@ struct drafter_shape {
     config.transformer.layers = d.layers;
     config.transformer.intermediate_size = s.intermediate / 2 + 3;
     config.transformer.tied_embeddings = d.output == lm_head::tied;
-    bool const markov = d.head != engine::head_kind::none;
+    bool const has_head = d.head != engine::head_kind::none;
+    bool const domino = d.head == engine::head_kind::domino;
+    bool const confidence = d.confidence && !domino;  // which has none
     config.draft = engine::draft_config{.block_size = d.block_size,
                                         .target_layer_ids = feature_layers(s),
                                         .num_target_layers = s.layers,
                                         .mask_token = static_cast<token_id>(s.vocabulary - 1),
-                                        .markov_rank = markov ? d.rank : 0,
+                                        .markov_rank = has_head ? d.rank : 0,
                                         .head = d.head,
-                                        .confidence = d.confidence,
-                                        .confidence_with_markov = d.confidence && markov};
+                                        .gru_units = domino ? d.rank + 2 : 0,
+                                        .uncorrected = domino ? 1u : 0u,
+                                        .confidence = confidence,
+                                        .confidence_with_markov = confidence && has_head};
     return config;
 }
 [[nodiscard]] inline engine::model_config eagle3_config(shape const& s, drafter_shape const& d) {
