@@ -68,7 +68,8 @@ int main() {
     tokenizer const pieces{{"e", "f", "h", "n", "o", "r", "t", "u", "w", " ", "one ", "two", " th", "ree ", "four "}};
 
     shared_token_model draft{model_with(pieces), pieces, pieces.texts.size(), words, words.texts.size()};
-    std::printf("%zu of the draft's %zu tokens are shared\n", draft.shared().ids().size(), pieces.texts.size());
+    shared_tokens const& shared = draft.shared();
+    std::printf("%zu of the draft's %zu tokens are shared\n", shared.ids().size(), pieces.texts.size());
     autoregressive by_tokens{draft, top1_confidence{}, draft.options(4)};
     write("by tokens", by_tokens, words);
 

@@ -72,6 +72,7 @@ int main() {
     autoregressive unlearned{language(3.0f), top1_confidence{}, shape};
     calibration_metrics const top1 = serve(unlearned);
 
+    static_assert(learning_confidence<learned_confidence, distribution<float>>);
     learned_confidence confidence{block_size, learned_confidence_settings{.max_requests = places}};
     autoregressive learning{language(3.0f), confidence, shape};  // by reference: it can be asked what it learned
     calibration_metrics const learned = serve(learning);

@@ -44,6 +44,7 @@
 
 SURELEAP_BEGIN_NAMESPACE
 
+/// What learned_confidence and token_confidence are told at set-up.
 struct learned_confidence_settings {
     online_settings maps{};  ///< all terms are fitted, whatever `terms` says
     /// Slots whose requests have a history. Others are predicted without one.
