@@ -281,6 +281,10 @@ public:
         o.prices.draft_token = 0.01;
         REQUIRE(sureleap_cost_create(&o, memory_.data(), memory_.size(), &c_, nullptr) == SURELEAP_OK);
     }
+    prices(prices const&) = delete;
+    prices& operator=(prices const&) = delete;
+    ~prices() { static_cast<void>(sureleap_cost_destroy(c_)); }
+
     [[nodiscard]] sureleap_cost* c() const noexcept { return c_; }
     [[nodiscard]] auto cpp() const noexcept { return cost_ref{cpp_}; }
 
