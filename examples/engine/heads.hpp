@@ -283,8 +283,8 @@ template <class Real>
 
 }  // namespace detail
 
-/// The sequential head of a DSpark model, no_bias if it has none (DFlash). `embeddings` are the target's, which a Domino
-/// head reads where the file leaves them out. Both must outlive it.
+/// The sequential head of a DSpark model, no_bias if it has none (DFlash). A Domino head reads `embeddings`, the
+/// target's, where the file leaves them out. Both must outlive it.
 template <class Real>
 [[nodiscard]] any_head<Real> load_head(checkpoint const& from, weight const& embeddings = {}) {
     draft_config const& draft = from.config().draft.value();

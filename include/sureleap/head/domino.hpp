@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The Domino head (arXiv:2605.29707): a transition bias that depends on all previous tokens of the block through a GRU,
+// The Domino head (arXiv:2605.29707). Its bias depends on all previous tokens of the block through a GRU:
 //     e_k = E[x_{k-1}]     (r, u, n) = I e_k, split in three     (r', u', n') = J s_{k-1}, split in three
 //     s_k = sigmoid(u + u') * s_{k-1} + (1 - sigmoid(u + u')) * tanh(n + sigmoid(r + r') * n')          s_0 = 0
 //     B_k = W2 silu(A [h_k ; s_k]), or 0 at the first positions

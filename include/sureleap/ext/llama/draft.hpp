@@ -7,7 +7,7 @@
 //
 // What it missed (tokens of rounds in which nobody drafted, corrections, a prompt) it decodes when it is asked next,
 // and keeps the keys of drafts that were accepted. So it is told nothing after a round, and needs
-// request_view::context. Of another vocabulary than the target's it drafts the tokens that both have, and reads texts in
+// request_view::context. Of another vocabulary than the target's it drafts the tokens that both have. It reads texts in
 // its own (shared_token_model.hpp).
 #pragma once
 
@@ -156,6 +156,7 @@ private:
         }
         return sequences_.decode();
     }
+
     llama_sequences sequences_;
     std::size_t block_size_;
     llama_outcome outcome_ = llama_outcome::ok;

@@ -31,8 +31,8 @@ SURELEAP_BEGIN_NAMESPACE
         if (size >= 0) return text;
     }
 }
-/// Tokens of a text: with `add_special` those that a model's settings add in front and behind; with `parse_special` names
-/// of control tokens are read as such.
+/// Tokens of a text. With `add_special` there are those that a model's settings add in front and behind. With
+/// `parse_special` names of control tokens are read as such.
 [[nodiscard]] inline std::vector<token_id> llama_tokens(llama_vocab const* vocab, std::string_view text,
                                                         bool add_special = false, bool parse_special = true) {
     std::vector<token_id> tokens(text.size() + 8);
