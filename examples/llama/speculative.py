@@ -4,7 +4,7 @@
 # its prompt lookup, and of sureleap's, which drafts only where that pays. Exit status 77: no llama-cpp-python.
 #
 #     LLAMA=$(python3 -c 'import llama_cpp, pathlib; print(pathlib.Path(llama_cpp.__file__).parent)')
-#     c++ -std=c++20 -O2 -shared -fPIC -I include -I $LLAMA/include examples/llama/sureleap_llama.cpp \
+#     c++ -std=c++20 -O2 -shared -fPIC -I include -I $LLAMA/../include examples/llama/sureleap_llama.cpp \
 #         -L $LLAMA/lib -lllama -lggml-base -o libsureleap_llama.so
 #     python3 examples/llama/speculative.py ./libsureleap_llama.so MODEL.gguf PROMPT [threads, by default 2]
 import ctypes
@@ -23,7 +23,8 @@ from sureleap import Library, structs
 
 library, model, text = sys.argv[1:4]
 threads, most = int(sys.argv[4]) if len(sys.argv) > 4 else 2, 200
-settings = {"n_ctx": 2048, "n_threads": threads, "n_threads_batch": threads, "verbose": False}
+# Its lookup fails where a text has more tokens than n_batch.
+settings = {"n_ctx": 2048, "n_batch": 2048, "n_threads": threads, "n_threads_batch": threads, "verbose": False}
 plain = Llama(model, **settings)
 looking = Llama(model, draft_model=LlamaPromptLookupDecoding(num_pred_tokens=7), **settings)
 prompt = plain.tokenize(text.encode(), special=True)
