@@ -245,12 +245,15 @@ private:
         return true;
     }
 
-    [[nodiscard]] request_view view(std::size_t slot) const noexcept {
+    [[nodiscard]] request_view view(std::size_t slot) const {
         sequence const& s = *slots_[slot];
         // A drafter that feeds on features was trained with anchors that the target had just chosen. The last token of
         // a prompt is none, so the first round is a plain step.
         bool const plain = observer_ != nullptr && s.generated() == 0;
-        return s.view(slot, plain);
+        request_view request = s.view(slot, plain);
+        request.unread =
+            std::visit([&](auto const& drafter) { return sureleap::draft_unread(drafter, request); }, drafter_);
+        return request;
     }
 
     // Every drafter and every rule meet their rows in these. They stand below the class: whoever relies on server.cpp

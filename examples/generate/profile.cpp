@@ -196,6 +196,22 @@ private:
     double in_passes_ = 0.0;
 };
 
+/// Seconds of a token that a draft has missed, as it reads many at once.
+[[nodiscard]] double seconds_of_reading(engine::draft_lm<float>& draft, sureleap::request_settings const& settings) {
+    std::vector<sureleap::token_id> text(std::clamp<std::size_t>(draft.model().limits().context_length / 2, 2, 64));
+    std::vector<double> const seconds = medians(2, [&](std::size_t i) {
+        for (sureleap::token_id& x : text) x = 1 - x;  // so that nothing of it is known
+        auto const context = std::span(text).first(i == 0 ? 1 : text.size());
+        sureleap::request_view const request{.anchor = context.back(),
+                                             .position = context.size() - 1,
+                                             .context = context,
+                                             .remaining = 2,
+                                             .settings = &settings};
+        return seconds_of(nullptr, [&] { static_cast<void>(draft.forward({&request, 1}, {text.data(), 1, 0})); });
+    });
+    return std::max(seconds[1] - seconds[0], 0.0) / static_cast<double>(text.size() - 1);
+}
+
 /// Every size while they are few, then in steps of an eighth: in between the curve is a straight line.
 std::vector<std::size_t> batch_sizes(std::size_t most) {
     std::vector<std::size_t> sizes;
@@ -250,6 +266,7 @@ engine::measured_cost measure_cost(models& loaded, options const& chosen, engine
                                  draft.token * static_cast<double>(gamma));
     }
     draft.fixed = positive(of_block - draft.request - draft.token * static_cast<double>(gamma));
+    if (loaded.text_draft) draft.unread = seconds_of_reading(loaded.text_draft->model, chosen.settings);
     double const acceptance = median(beside_pass);  // of a row
 
     std::vector<sureleap::capacity_point> points;
