@@ -26,5 +26,4 @@ expect(serving own_adapter "template <class S>\nclass own_adapter : public sched
 expect(drafter own_drafter "class own_drafter {\n    void draw(forward_type const& forward, DraftRule, draft_block<double>& block, Rng&);")
 expect(drafter own_parallel "template <class B>\nclass own_parallel : public semi_autoregressive<B, no_head<float>> {")
 expect(head own_head "class own_head {\n    void add_bias(std::span<float> state, std::span<float const> hidden, token_id, std::span<float>) const;")
-expect(serving own_confidence "class own_confidence {\npublic:\n    void close_round(std::size_t requests) noexcept;")
 file(REMOVE_RECURSE ${SCRATCH})

@@ -184,28 +184,6 @@ concept confidence_estimate = requires(C const& c, distribution<Real> const& q, 
     { c(q, k) } -> std::convertible_to<double>;
 };
 
-/// An estimate that learns from what was accepted (serving/learned_confidence.hpp). A drafter notes terms(request, q)
-/// of each position, and takes c(terms, k) for its confidence. In commit it calls observe for positions that were
-/// verified and reached, then close_round with the number of requests that were judged. One whose confidences are of
-/// drafted tokens says `static constexpr bool reads_token = true` and is asked terms(request, q, x_k), after the draw.
-/// Rules whose output depends on the draft do not compile with it.
-///
-/// Promise: terms and c are concurrently callable, c(terms, k) changes in close_round alone, and nothing of a block is
-/// remembered beside what observe is told.
-template <class C, class Real>
-concept learning_confidence = requires(C& c, C const& constant, request_view const& request, std::size_t k,
-                                       typename C::terms_type const& terms) {
-    requires std::is_trivially_copyable_v<typename C::terms_type>;
-    { constant(terms, k) } -> std::convertible_to<double>;
-    { c.observe(request, k, terms, true) } noexcept;
-    { c.close_round(k) } noexcept;
-} && (requires(C const& c, request_view const& request, distribution<Real> const& q) {
-    { c.terms(request, q) } -> std::same_as<typename C::terms_type>;
-} || requires(C const& c, request_view const& request, distribution<Real> const& q, token_id x) {
-    requires C::reads_token;
-    { c.terms(request, q, x) } -> std::same_as<typename C::terms_type>;
-});
-
 /// A confidence that can be asked at the anchor, before any token of the block is drawn: at_anchor(h_k, x_0, k) for a
 /// head, at_anchor(softmax(U_k), k) for an estimate. Promise: uses no drafted token. Needed by planned_schedule.
 template <class C, class Real>

@@ -8,7 +8,6 @@
 #include <sureleap/serving/draft_arrears.hpp>
 #include <sureleap/serving/draft_evidence.hpp>
 #include <sureleap/serving/drift.hpp>
-#include <sureleap/serving/learned_confidence.hpp>
 #include <sureleap/serving/metrics.hpp>
 #include <sureleap/serving/metrics_text.hpp>
 #include <sureleap/serving/never_lose.hpp>

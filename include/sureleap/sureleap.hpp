@@ -93,7 +93,6 @@
 #include <sureleap/drafter/autoregressive.hpp>
 #include <sureleap/drafter/base_rows.hpp>
 #include <sureleap/drafter/beside_model.hpp>
-#include <sureleap/drafter/confidence_notes.hpp>
 #include <sureleap/drafter/context_model.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/draft_memory.hpp>

@@ -28,8 +28,8 @@
            "token_rejection, block_verification, target_match or keyed_coupling, or pass sureleap::allow_lossy")      \
     MISFIT(grows_by_tokens,                                                                                           \
            "sureleap: the drafter decides by a token whether it is there, which biases rules that sample. Use "       \
-           "tree_drafter, or a confidence that does not read the drafted token (learned_confidence), or a rule "      \
-           "that is exact for any draft or any tree (target_match, keyed_coupling), or pass sureleap::allow_lossy")   \
+           "tree_drafter, or a rule that is exact for any draft or any tree (target_match, keyed_coupling), or pass " \
+           "sureleap::allow_lossy")                                                                                   \
     MISFIT(noise_returns,                                                                                             \
            "sureleap: coupled_draft names its noise by absolute position, so a position that is drafted "             \
            "again meets noise that decided about it before, which biases rules that sample. Give "                    \

@@ -54,8 +54,8 @@ struct own_generator : autoregressive<failing_draft_model, top1_confidence> {
     own_generator(world const& w, bad_luck& luck, enumerator::source rng)
         : autoregressive(failing_autoregressive(w, luck, 2, 1)), generator{rng, 0} {}
     template <class DraftRule, class Rng>
-    void draw(forward_type forward, DraftRule rule, draft_block<double>& block, memory_type const& memory, Rng&) {
-        autoregressive::draw(forward, rule, block, memory, generator);
+    void draw(forward_type forward, DraftRule rule, draft_block<double>& block, draft_rows<double> const& rows, Rng&) {
+        autoregressive::draw(forward, rule, block, rows, generator);
     }
 };
 

@@ -10,7 +10,6 @@
 #include <type_traits>
 #include <vector>
 
-#include <sureleap/serving/learned_confidence.hpp>
 #include <sureleap/sureleap.hpp>
 
 using namespace sureleap;
@@ -378,46 +377,6 @@ static_assert(!anchor_confidence<of_hidden, float> && !anchor_confidence<of_row,
 static_assert(!anchor_confidence<at_anchor_with_drafts, float>);
 static_assert(!anchor_confidence<no_confidence, float>);
 
-// That learn.
-namespace learning {
-struct known {
-    double x;
-};
-struct of_row {
-    using terms_type = known;
-    known terms(request_view const&, distribution<float> const&) const;
-    double operator()(known const&, std::size_t) const;
-    void observe(request_view const&, std::size_t, known const&, bool) noexcept;
-    void close_round(std::size_t) noexcept;
-};
-struct in_token : of_row {
-    known terms(request_view const&, distribution<float> const&, token_id) const;
-    static constexpr bool reads_token = true;
-};
-struct in_token_unsaid : in_token {
-    static constexpr bool reads_token = false;
-};
-struct may_throw : of_row {
-    void observe(request_view const&, std::size_t, known const&, bool);
-};
-struct never_closes : of_row {
-    void close_round(std::size_t) = delete;
-};
-struct remembers : of_row {  // not const: it could keep a memory of drafted tokens
-    known terms(request_view const&, distribution<float> const&);
-};
-struct of_nothing_known : of_row {
-    using terms_type = std::vector<double>;  // notes lie in the round's memory
-};
-static_assert(learning_confidence<of_row, float> && !learning_confidence<of_row, double>);
-static_assert(learning_confidence<in_token, float> && !learning_confidence<in_token_unsaid, float>);
-static_assert(learning_confidence<learned_confidence, float> && learning_confidence<token_confidence, double>);
-static_assert(!learning_confidence<may_throw, float> && !learning_confidence<never_closes, float>);
-static_assert(!learning_confidence<remembers, float> && !learning_confidence<of_nothing_known, float>);
-static_assert(!learning_confidence<top1_confidence, float> && !learning_confidence<confidence_head<float>, float>);
-static_assert(!confidence_estimate<learned_confidence, float>, "it is asked with the request, and notes are kept");
-}  // namespace learning
-
 struct rescaled {
     double operator()(std::size_t, double) const noexcept;
 };
@@ -504,11 +463,6 @@ static_assert(!small::is_deterministic && !small::is_parallel && !small::has_con
 static_assert(small_sure::has_confidence && !small_sure::plans_at_anchor, "its confidences consume drafted tokens");
 static_assert(!block::is_deterministic && block::is_parallel && !block::has_confidence && !block::plans_at_anchor);
 static_assert(block_sure::has_confidence && block_sure::plans_at_anchor);
-using block_learning = parallel<parallel_model::archetype, learned_confidence>;
-using block_in_token = parallel<parallel_model::archetype, token_confidence>;
-static_assert(drafter<block_learning> && block_learning::has_confidence && block_learning::plans_at_anchor);
-static_assert(!block_learning::grows_by_tokens && !small_sure::grows_by_tokens);
-static_assert(block_in_token::has_confidence && block_in_token::grows_by_tokens && !block_in_token::plans_at_anchor);
 static_assert(dspark::is_parallel && dspark::has_confidence && dspark::plans_at_anchor);
 using joined = with_lookup<dspark>;
 static_assert(!joined::is_deterministic && joined::is_parallel && joined::has_confidence && joined::plans_at_anchor);

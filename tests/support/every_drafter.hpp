@@ -25,7 +25,6 @@
 #include <sureleap/drafter/with_lookup.hpp>
 #include <sureleap/head/none.hpp>
 
-#include "support/hasty_confidence.hpp"
 #include "support/small_heads.hpp"
 #include "support/small_world.hpp"
 #include "support/toy_tokenizers.hpp"
@@ -170,16 +169,11 @@ void for_each_drafter(world const& w, Visit&& visit) {
                                    shape};
     };
     auto const model = [&] { return autoregressive_of(w); };
-    auto const learned = [&] { return hasty_confidence<basic_learned_confidence<false>>(w); };
     visit("semi_autoregressive", lends::until_draw, false, [&] { return semi_of(w); });
     visit("semi_autoregressive, markov_head", lends::until_draw, false, product);
     visit("semi_autoregressive, shortlist_head", lends::until_draw, false, listed);
     visit("parallel", lends::until_judged, false, headless);
     visit("autoregressive", lends::nothing, false, model);
-    visit("parallel, learned_confidence", lends::until_judged, false,
-          [&] { return parallel{table_backbone{&w}, learned(), shape}; });
-    visit("autoregressive, learned_confidence", lends::nothing, false,
-          [&] { return autoregressive_with(w, learned()); });
     visit("lookup", lends::nothing, true,
           [&] { return lookup{{.block_size = w.block_size, .target_vocabulary = w.vocabulary, .shortest = 2}}; });
     visit("with_lookup, semi_autoregressive", lends::until_draw, true, [&] { return with_lookup{semi_of(w)}; });

@@ -149,20 +149,15 @@ template <class Confidence = table_confidence>
     return semi_of(w, table_confidence{&w});
 }
 
-/// An autoregressive drafter that knows another language; its confidence is its top-1 probability, or another.
-template <class Confidence>
-[[nodiscard]] auto autoregressive_with(world const& w, Confidence confidence) {
+/// An autoregressive drafter that knows another language; its confidence is its top-1 probability.
+[[nodiscard]] inline auto autoregressive_of(world const& w) {
     auto f = [&w](std::span<token_id const> context, std::span<double> logits) {
         for (std::size_t v = 0; v < logits.size(); ++v) {
             logits[v] = 4.0 * hash01(w.seed, 5, context.back(), context.size() % 2, v) - 2.0;
         }
     };
-    return autoregressive{model_of<double>(w.vocabulary, f), std::move(confidence),
+    return autoregressive{model_of<double>(w.vocabulary, f), top1_confidence{},
                           drafter_options{.block_size = w.block_size, .vocabulary = w.vocabulary}};
-}
-
-[[nodiscard]] inline auto autoregressive_of(world const& w) {
-    return autoregressive_with(w, top1_confidence{});
 }
 
 // ---- what is observed ------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ struct no_confidence {};
 /// c_k = max_v q_k(v), the draft's top-1 probability (for one-hot drafts at temperature 0: that of the softmax behind
 /// them). A function of the row, which is known before x_k is drawn; the probability of the token that was drawn,
 /// q_k(x_k), is not, and would bias a schedule. An estimate, often far from the rate of acceptance: where a cost
-/// decides, lend the rounds a calibration, or learn a confidence (serving/learned_confidence.hpp).
+/// decides, lend the rounds a calibration, or one that learns (serving/online_calibration.hpp).
 struct top1_confidence {
     /// q: a distribution, or what ranks know together of one (ranks/sharded_drafter.hpp).
     template <class Law>

@@ -12,7 +12,6 @@
 #include <sureleap/concepts.hpp>
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/error.hpp>
-#include <sureleap/drafter/confidence_notes.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/draft_memory.hpp>
 #include <sureleap/drafter/options.hpp>
@@ -41,22 +40,9 @@ public:
     static constexpr bool has_confidence = !std::is_same_v<confidence_type, no_confidence>;
     static constexpr bool plans_at_anchor = false;
 
-    using notes_type = confidence_notes<confidence_type, value_type>;
-    /// Its confidences are of drafted tokens, by which chains end.
-    static constexpr bool grows_by_tokens = detail::reads_token_v<confidence_type>;
-
-    static_assert(!has_confidence || notes_type::learns || confidence_estimate<confidence_type, value_type>,
+    static_assert(!has_confidence || confidence_estimate<confidence_type, value_type>,
                   "autoregressive: the confidence must be callable as c(q, k) before x_k is drawn, like "
                   "sureleap::top1_confidence");
-
-    /// Rows, and what confidences in them were made of.
-    struct memory_type : draft_rows<value_type> {
-        memory_type() = default;
-        memory_type(workspace& ws, draft_shape const& shape, autoregressive const&) noexcept
-            : draft_rows<value_type>(ws, shape, false), notes(ws, shape) {}
-
-        notes_type notes{};
-    };
 
     autoregressive(Model model, Confidence confidence, drafter_options const& options)
         : model_(std::forward<Model>(model)), confidence_(std::forward<Confidence>(confidence)), options_(options) {
@@ -79,7 +65,8 @@ public:
 
     /// gamma model passes, fewer if no request drafts that far.
     template <class DraftRule, class Rng>
-    void draw(forward_type, DraftRule rule, draft_block<value_type>& block, memory_type const& memory, Rng& rng) {
+    void draw(forward_type, DraftRule rule, draft_block<value_type>& block, draft_rows<value_type> const& rows,
+              Rng& rng) {
         auto const requests = block.requests();
         for (std::size_t k = 0; k < block_size(); ++k) {
             bool any = false;
@@ -94,30 +81,19 @@ public:
                     return;
                 }
                 auto const stored = logits.values.row(r);
-                auto const row = memory.next(mine, r);
+                auto const row = rows.next(mine, r);
                 std::transform(stored.begin(), stored.end(), row.begin(), [](stored_type const& x) { return load(x); });
-                auto const q = memory.law(mine, r, row, options_.map);
-                auto const c = [&](auto... x) { return memory.notes.ask(confidence_, requests, r, k, q, x...); };
-                if constexpr (!has_confidence) {
-                    mine.draw(r, rule, q, 1.0, source);
-                } else if constexpr (grows_by_tokens) {
-                    mine.draw(r, rule, q, c, source);
-                } else {
-                    mine.draw(r, rule, q, c(), source);
+                auto const q = rows.law(mine, r, row, options_.map);
+                double c = 1.0;
+                if constexpr (has_confidence) {
+                    if (q.valid() && !q.is_without_row()) c = static_cast<double>(confidence_(q, k));
                 }
+                mine.draw(r, rule, q, c, source);
             });
         }
     }
 
     void commit(std::span<verdict const> verdicts) noexcept { detail::commit_to(model_, verdicts); }
-    /// Teaches the confidence, where it learns.
-    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block,
-                memory_type const& memory) noexcept
-        requires notes_type::learns
-    {
-        memory.notes.teach(confidence_, verdicts, block);
-        commit(verdicts);
-    }
 
 private:
     Model model_;

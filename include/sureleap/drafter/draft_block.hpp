@@ -8,12 +8,10 @@
 // is worth.
 //
 // A token travels with the q it was drawn from: one call draws and records it, so verification cannot use another q.
-// The confidence of a position is recorded in the same call, from an argument that was computed before the draw, or of
-// the token itself where the drafter says so (grows_by_tokens), which rules that sample refuse.
+// The confidence of a position is recorded in the same call, from an argument that was computed before the draw.
 #pragma once
 
 #include <algorithm>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -110,20 +108,25 @@ public:
     /// Returns no_token if the chain ends here, by its floor, its cap or a stop token. Returns no_token and marks the
     /// request if q holds no law, the confidence is no probability, or the acceptance rule asked for another DraftRule.
     template <class DraftRule, class Rng>
-    token_id draw(std::size_t r, DraftRule rule, distribution<Q> const& q, double confidence, Rng& rng) {
+    token_id draw(std::size_t r, DraftRule, distribution<Q> const& q, double confidence, Rng& rng) {
         fixed_probability c = 0;
-        if (!may_follow<DraftRule>(r, q.valid()) || !is_worth(r, confidence, c)) return no_token;
-        return record_drawn(r, rule, q, choose(r, rule, q, rng), c);
-    }
-    /// The same where the confidence is one in the token that was drawn, confidence(x). The chain may end before a
-    /// token because of that token, so the drafter says `grows_by_tokens`.
-    template <class DraftRule, std::invocable<token_id> Confidence, class Rng>
-    token_id draw(std::size_t r, DraftRule rule, distribution<Q> const& q, Confidence const& confidence, Rng& rng) {
-        if (!may_follow<DraftRule>(r, q.valid())) return no_token;
-        token_id const x = choose(r, rule, q, rng);
-        fixed_probability c = 0;
-        if (x != no_token && !is_worth(r, confidence(x), c)) return no_token;
-        return record_drawn(r, rule, q, x, c);
+        std::size_t const k = sizes_[r];
+        if (!may_follow<DraftRule>(r, q.valid(), confidence, c)) return no_token;
+        token_id x = no_token;
+        if constexpr (std::is_same_v<DraftRule, argmax_draft>) {
+            x = q.mode();
+        } else if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
+            x = rng.gumbel_max(noise_key(requests_[r], k), q);
+        } else {
+            static_assert(std::is_same_v<DraftRule, categorical_draft>,
+                          "draft_block: unknown draft_rule; use categorical_draft, argmax_draft or coupled_draft");
+            x = rng.categorical(block_key(requests_[r], k, purpose::draft), q);
+        }
+        if (x == no_token) return reject(r, status::invalid_draft);
+        // An argmax was drawn from a one-hot law; recording the softmax instead is a bias of up to 0.34 seen.
+        record(r, x, DraftRule::is_deterministic ? distribution<Q>::one_hot(q.size(), x) : q, c,
+               DraftRule::is_deterministic ? 1.0 : q.probability(x));
+        return x;
     }
     /// Records the tree that has grown for request r, each node with the law that it was drawn from. raw(n) is the
     /// confidence of node n before it was calibrated, NaN if it was not. Ends at the floor, or if the rule asked for
@@ -158,7 +161,7 @@ public:
     token_id take_drawn(std::size_t r, DraftRule, token_id x, distribution<Q> const& q, double probability,
                         double confidence) noexcept {
         fixed_probability c = 0;
-        if (!may_follow<DraftRule>(r, x != no_token) || !is_worth(r, confidence, c)) return no_token;
+        if (!may_follow<DraftRule>(r, x != no_token, confidence, c)) return no_token;
         record(r, x, q, c, probability);
         return x;
     }
@@ -285,47 +288,23 @@ private:
     [[nodiscard]] bool is_full(std::size_t r) const noexcept {
         return sizes_[r] >= requests_[r].draft_cap(shape_.block_size) || has_ended(r);
     }
-    /// Request r may have another token. False: its chain ends, or the request is marked.
+    /// Another token of request r is recorded, with confidence c. False: its chain ends, or the request is marked.
     template <class DraftRule>
-    [[nodiscard]] bool may_follow(std::size_t r, bool is_law) noexcept {
-        bool const as_asked = shape_.rule == drawn_by::any || shape_.rule == drawn_by_v<DraftRule>;
-        if (!as_asked) reject(r, status::wrong_draft_rule);
-        if (!as_asked || is_full(r)) return false;
-        if (!is_law) reject(r, status::invalid_draft);
-        return is_law;
-    }
-    /// The same of the token's confidence, which is c once it is calibrated.
-    [[nodiscard]] bool is_worth(std::size_t r, double confidence, fixed_probability& c) noexcept {
+    [[nodiscard]] bool may_follow(std::size_t r, bool is_law, double confidence, fixed_probability& c) noexcept {
         std::size_t const k = sizes_[r];
-        if (!quantise(shape_.calibration(requests_[r], k, confidence), c)) {
-            reject(r, status::invalid_confidence);
+        auto const fails = [&](status why) {
+            reject(r, why);
             return false;
+        };
+        if (shape_.rule != drawn_by::any && shape_.rule != drawn_by_v<DraftRule>) {
+            return fails(status::wrong_draft_rule);
         }
+        if (is_full(r)) return false;
+        if (!is_law) return fails(status::invalid_draft);
+        if (!quantise(shape_.calibration(requests_[r], k, confidence), c)) return fails(status::invalid_confidence);
         if (extend_survival(survival_before(r), c) < requests_[r].draft_floor) return false;
         if (!raw_.empty()) raw_[r * shape_.block_size + k] = confidence;
         return true;
-    }
-    /// The next token of request r, as DraftRule says.
-    template <class DraftRule, class Rng>
-    [[nodiscard]] token_id choose(std::size_t r, DraftRule, distribution<Q> const& q, Rng& rng) const {
-        if constexpr (std::is_same_v<DraftRule, argmax_draft>) {
-            return q.mode();
-        } else if constexpr (std::is_same_v<DraftRule, coupled_draft>) {
-            return rng.gumbel_max(noise_key(requests_[r], sizes_[r]), q);
-        } else {
-            static_assert(std::is_same_v<DraftRule, categorical_draft>,
-                          "draft_block: unknown draft_rule; use categorical_draft, argmax_draft or coupled_draft");
-            return rng.categorical(block_key(requests_[r], sizes_[r], purpose::draft), q);
-        }
-    }
-    template <class DraftRule>
-    token_id record_drawn(std::size_t r, DraftRule, distribution<Q> const& q, token_id x,
-                          fixed_probability c) noexcept {
-        if (x == no_token) return reject(r, status::invalid_draft);
-        // An argmax was drawn from a one-hot law; recording the softmax instead is a bias of up to 0.34 seen.
-        record(r, x, DraftRule::is_deterministic ? distribution<Q>::one_hot(q.size(), x) : q, c,
-               DraftRule::is_deterministic ? 1.0 : q.probability(x));
-        return x;
     }
     bool append_one_hot(std::size_t r, token_id x, std::size_t vocabulary, fixed_probability c, double raw) noexcept {
         if (x < 0 || static_cast<std::size_t>(x) >= vocabulary || !mask(r).allows(x)) return false;

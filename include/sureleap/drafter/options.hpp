@@ -96,12 +96,6 @@ void check_confidence(char const* owner, Confidence const& confidence, drafter_o
                       ", expected options.hidden_size = ", options.hidden_size);
         }
     }
-    if constexpr (requires { confidence.block_size(); }) {
-        if (confidence.block_size() < options.block_size) {
-            fail_with(owner, ": the confidence has ", confidence.block_size(),
-                      " positions, expected at least block_size (gamma) = ", options.block_size);
-        }
-    }
     if constexpr (requires { confidence.previous_vocabulary(); }) {
         if (confidence.previous_vocabulary() != 0 && confidence.previous_vocabulary() != options.target_vocabulary()) {
             fail_with(owner, ": the confidence embeds ", confidence.previous_vocabulary(),

@@ -17,7 +17,6 @@
 #include <sureleap/core/pass.hpp>
 #include <sureleap/core/workspace.hpp>
 #include <sureleap/drafter/base_rows.hpp>
-#include <sureleap/drafter/confidence_notes.hpp>
 #include <sureleap/drafter/draft_block.hpp>
 #include <sureleap/drafter/listed_rows.hpp>
 #include <sureleap/drafter/options.hpp>
@@ -61,17 +60,13 @@ public:
     static constexpr bool is_deterministic = false;
     static constexpr bool is_parallel = true;
     static constexpr bool has_confidence = !std::is_same_v<confidence_type, no_confidence>;
-    using notes_type = confidence_notes<confidence_type, value_type>;
-    /// Its confidences are of drafted tokens, by which chains end.
-    static constexpr bool grows_by_tokens = detail::reads_token_v<confidence_type>;
     /// The confidence can be asked before any token is drawn: planned_schedule works.
-    static constexpr bool plans_at_anchor =
-        anchor_confidence<confidence_type, value_type> || (notes_type::learns && !grows_by_tokens);
+    static constexpr bool plans_at_anchor = anchor_confidence<confidence_type, value_type>;
     /// The confidence is known before q is, from a hidden state.
     static constexpr bool reads_hidden = pre_token_confidence<confidence_type, value_type>;
 
     static_assert(
-        !has_confidence || reads_hidden || notes_type::learns || confidence_estimate<confidence_type, value_type>,
+        !has_confidence || reads_hidden || confidence_estimate<confidence_type, value_type>,
         "semi_autoregressive: the confidence must be callable as c(hidden, previous, k) or c(q, k) before x_k "
         "is drawn; a confidence that reads x_k would make every schedule anticipating");
 
@@ -83,13 +78,11 @@ public:
             : rows(ws, shape, drafter.head_, drafter.block_size(), drafter.tokens()),
               states(ws.take<value_type>(shape.requests * (shape.trees ? shape.block_size : 1),
                                          drafter.head_.state_size())),
-              hidden(ws.take<value_type>(converts_hidden ? shape.workers() : 0, drafter.options_.hidden_size)),
-              notes(ws, shape) {}
+              hidden(ws.take<value_type>(converts_hidden ? shape.workers() : 0, drafter.options_.hidden_size)) {}
 
         rows_type rows{};
         carved_rows<value_type> states{};
         carved_rows<value_type> hidden{};  // by worker
-        notes_type notes{};
     };
 
     semi_autoregressive(Backbone model, Head head, Confidence confidence, drafter_options const& options)
@@ -181,12 +174,7 @@ public:
         auto const draw_one = [&](auto& mine, std::size_t r, std::size_t k, auto& source) {
             auto const at = next(mine, memory, r, k);
             auto const q = law(forward, memory, at, mine.requests()[r].settings->draft_transform(), mine.mask(r));
-            auto const c = [&](auto... x) { return confidence_behind(forward, mine, memory, at, q, x...); };
-            if constexpr (grows_by_tokens) {
-                mine.draw(r, rule, q, c, source);
-            } else {
-                mine.draw(r, rule, q, c(), source);
-            }
+            mine.draw(r, rule, q, confidence_behind(forward, memory, at, q), source);
         };
         if constexpr (rows_type::is_shared) {
             auto const want_at = [&](auto const& mine, std::size_t r, std::size_t k) {
@@ -211,14 +199,6 @@ public:
     }
 
     void commit(std::span<verdict const> verdicts) noexcept { detail::commit_to(backbone_, verdicts); }
-    /// Teaches the confidence, where it learns.
-    void commit(std::span<verdict const> verdicts, draft_block<value_type> const& block,
-                memory_type const& memory) noexcept
-        requires notes_type::learns
-    {
-        memory.notes.teach(confidence_, verdicts, block);
-        commit(verdicts);
-    }
 
     // ---- a position, for who draws in another order (tree_drafter, sharded_drafter) --------------------------------
 
@@ -264,20 +244,18 @@ public:
         auto const& rows = memory.rows;
         return rows.slice(at.place, rows.made(base(forward, at), at), rows.map(at, tokens()), temperature, mask);
     }
-    /// c of a position, from h_k or, of an estimate, from q_k; and from x_k, where the confidence is one in the
-    /// token. A token that a mask left alone is certain: p is masked alike.
-    template <class Law = distribution<value_type>, class... Token>
-    [[nodiscard]] double confidence_behind(forward_type const& forward, draft_block<value_type> const& block,
-                                           memory_type const& memory, position const& at, Law const& q,
-                                           Token const&... x) const {
+    /// c of a position, from h_k or, where the confidence is an estimate, from q_k. A token that a mask left alone is
+    /// certain: p is masked alike.
+    template <class Law = distribution<value_type>>
+    [[nodiscard]] double confidence_behind(forward_type const& forward, memory_type const& memory, position const& at,
+                                           Law const& q) const {
+        if (q.is_without_row()) return 1.0;
         if constexpr (reads_hidden) {
-            if (q.is_without_row()) return 1.0;
             return static_cast<double>(confidence_(hidden(forward, memory, at), at.previous, at.k));
         } else if constexpr (has_confidence) {
-            return memory.notes.ask(confidence_, block.requests(), at.r, at.k, q, x...);
-        } else {
-            return 1.0;
+            if (q.valid()) return static_cast<double>(confidence_(q, at.k));
         }
+        return 1.0;
     }
     /// c of a position as it is known at the anchor; NaN where the base logits have no law.
     [[nodiscard]] double confidence_at_anchor(forward_type const& forward, draft_block<value_type> const& block,
@@ -293,11 +271,7 @@ public:
             auto const q =
                 rows.law(at.worker, at.place, row, rows.map(at, tokens()), request.settings->draft_transform(), {});
             if (!q.valid()) return std::numeric_limits<double>::quiet_NaN();
-            if constexpr (notes_type::learns) {
-                return static_cast<double>(confidence_(confidence_.terms(request, q), at.k));
-            } else {
-                return static_cast<double>(confidence_.at_anchor(q, at.k));
-            }
+            return static_cast<double>(confidence_.at_anchor(q, at.k));
         }
     }
     // Numbers that drawing a position passes over, and a plan. To choose a token of a list, and its product, takes as

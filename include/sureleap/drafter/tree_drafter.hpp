@@ -218,7 +218,7 @@ private:
         auto const acceptance = [&, r](draft_tree const&, node_id n, std::size_t rank) {
             if (rank == 0) {
                 memory.raw[r][static_cast<std::size_t>(n)] =
-                    parts_.confidence_behind(forward, block, memory.parts, behind(block, memory, r, n), {});
+                    parts_.confidence_behind(forward, memory.parts, behind(block, memory, r, n), {});
             }
             double const c = confidence(block, memory, r, n);
             bool& unsure = memory.trees[r].unsure;

@@ -9,7 +9,6 @@
 // the new start may be others. Tenants are not saved; they start from the shared maps.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -56,15 +55,11 @@ inline constexpr char const* evidence_format = "sureleap.online_evidence";
     return accepted >= 0.0 && observations >= accepted;
 }
 
-/// Terms that a position has evidence of: what a calibration fits, or all of a learned_confidence.
-inline constexpr std::array<std::size_t, 2> evidence_terms{3, logit_evidence::terms};
-
 }  // namespace detail
 
 /// { "format": "sureleap.online_evidence", "version": 1, "block_size": 7,
 ///   "positions": [ {"squares": [6 numbers, the lower triangle by rows], "moments": [3 numbers],
 ///                   "observations": 812.4, "accepted": 503.1}, ... ] }
-/// Of a learned_confidence they are 21 and 6.
 [[nodiscard]] inline std::string to_json(online_maps const& maps) {
     using ordered = nlohmann::ordered_json;
     ordered document{{"format", detail::evidence_format}, {"version", 1}};
@@ -72,13 +67,10 @@ inline constexpr std::array<std::size_t, 2> evidence_terms{3, logit_evidence::te
     document["positions"] = ordered::array();
     for (std::size_t k = 0; k < maps.block_size(); ++k) {
         auto const n = maps.evidence(k).numbers();
-        auto const squares = n.begin();
         auto const moments = n.begin() + logit_evidence::squares;
-        bool const few = std::all_of(squares + 6, moments, [](double sum) { return sum == 0.0; });
-        auto const terms = static_cast<std::ptrdiff_t>(detail::evidence_terms[few ? 0 : 1]);
         ordered position;
-        position["squares"] = std::vector<double>(squares, squares + terms * (terms + 1) / 2);
-        position["moments"] = std::vector<double>(moments, moments + terms);
+        position["squares"] = std::vector<double>(n.begin(), moments);
+        position["moments"] = std::vector<double>(moments, moments + logit_evidence::terms);
         position["observations"] = n[logit_evidence::size - 2];
         position["accepted"] = n[logit_evidence::size - 1];
         document["positions"].push_back(std::move(position));
@@ -101,12 +93,12 @@ inline constexpr std::array<std::size_t, 2> evidence_terms{3, logit_evidence::te
         auto const position = list[k];
         auto const squares = position["squares"];
         auto const moments = position["moments"];
-        std::size_t const terms = detail::evidence_terms[squares.size() == logit_evidence::squares ? 1 : 0];
-        if (squares.size() != terms * (terms + 1) / 2) squares.wrong("6 numbers, or 21");
-        if (moments.size() != terms) moments.wrong(terms == 3 ? "3 numbers" : "6 numbers");
+        if (squares.size() != logit_evidence::squares) squares.wrong("6 numbers");
+        if (moments.size() != logit_evidence::terms) moments.wrong("3 numbers");
         std::array<double, logit_evidence::size> n{};
-        for (std::size_t i = 0; i < squares.size(); ++i) n[i] = detail::read_sum(squares[i]);
-        for (std::size_t i = 0; i < terms; ++i) n[logit_evidence::squares + i] = detail::read_sum(moments[i]);
+        for (std::size_t i = 0; i < logit_evidence::squares; ++i) n[i] = detail::read_sum(squares[i]);
+        for (std::size_t i = 0; i < logit_evidence::terms; ++i)
+            n[logit_evidence::squares + i] = detail::read_sum(moments[i]);
         n[logit_evidence::size - 2] = detail::read_sum(position["observations"]);
         n[logit_evidence::size - 1] = detail::read_sum(position["accepted"]);
         if (!detail::is_evidence(n)) position.wrong("sums that observations can have");

@@ -275,7 +275,7 @@ private:
         if (!forced) row = detail::add_up(draw.scale, memory.sums, [&](std::size_t i) { return part(i).sum; });
         detail::shared_draft_law const law{forced, row.sum};
         double const confidence =
-            parts_.confidence_behind(forward, block, memory.parts, parts_.next(block, memory.parts, r, k), law);
+            parts_.confidence_behind(forward, memory.parts, parts_.next(block, memory.parts, r, k), law);
         part_type drawn{.token = forced ? q.mode() : no_token};
         if (row.sum > 0.0) drawn = detail::draw_part<DraftRule>(draw, memory.sums, part, rng);
         if (forced || draw.takes_mode) {

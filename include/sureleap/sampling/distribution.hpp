@@ -204,23 +204,6 @@ public:
         return kind_ == kind::one_hot && row_.row().size() > 0 ? row_.row().peak() : probability(mode());
     }
 
-    /// peak(), and what else tells how sure the law is; of a greedy one as of the softmax behind it. Three passes at
-    /// most. Of a law.
-    [[nodiscard]] law_profile profile() const noexcept {
-        auto row = row_.row();
-        if (row.size() == 0) return {};
-        row.know_mode(row.mode());
-        double sum = 0.0;
-        if (kind_ == kind::one_hot) {
-            row = row.softmax();
-            sum = row.sum();
-        } else {
-            sum = total();
-        }
-        double const share = static_cast<double>(row.weight(static_cast<std::size_t>(row.mode()))) / sum;
-        return {share, share * row.runner_up(), std::max(-std::log(share * share * row.squares()), 0.0)};
-    }
-
     /// The tokens that have weight, ascending, in `out`, if the law is one-hot or truncated and they fit; else 0. A
     /// pass over the blocks that have weight.
     [[nodiscard]] std::size_t few_tokens(std::span<token_id> out) const noexcept {

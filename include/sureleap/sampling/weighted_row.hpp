@@ -9,11 +9,9 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <span>
-#include <utility>
 
 #include <sureleap/core/config.hpp>
 #include <sureleap/core/types.hpp>
@@ -23,14 +21,6 @@
 #include <sureleap/sampling/truncation.hpp>
 
 SURELEAP_BEGIN_NAMESPACE
-
-/// How sure a law is.
-struct law_profile {
-    double peak = 1.0;       ///< probability of its likeliest token
-    double runner_up = 0.0;  ///< of the next
-    /// Collision entropy -log sum q^2 in nats (Renyi's of order 2): two draws agree with probability exp(-entropy).
-    double entropy = 0.0;
-};
 
 namespace detail {
 
@@ -120,47 +110,14 @@ public:
         }
         return largest;
     }
-    /// Relative to the mode at temperature 1, where it is known and nothing is cut off.
-    [[nodiscard]] weighted_row softmax() const noexcept {
-        weighted_row same = *this;
-        same.functions_ = &functions_beside(top(), real(1));
-        same.shift_ = top();
-        same.scale_ = real(1);
-        return same;
-    }
     /// The mode's share of all weights at temperature 1.
     [[nodiscard]] double peak() const noexcept {
-        weighted_row const law = softmax();
+        weighted_row law = *this;
+        law.functions_ = &functions_beside(top(), real(1));
+        law.shift_ = top();
+        law.scale_ = real(1);
         // Nearly 1, but one of the sum's: a quotient of two roundings may exceed 1.
         return static_cast<double>(law.weight(static_cast<std::size_t>(mode_))) / law.sum();
-    }
-    /// The weight of the next entry behind a known mode, in units of the mode's; 0 if there is none. A pass.
-    [[nodiscard]] double runner_up() const noexcept {
-        auto const place = static_cast<std::size_t>(mode_);
-        std::size_t best = size();
-        for (auto const& [first, last] : {std::pair{std::size_t{0}, place}, std::pair{place + 1, size()}}) {
-            if (first == last) continue;
-            std::size_t const i = first + functions_->mode(logits_.data() + first, last - first);
-            if (i != last && (best == size() || load(logits_[i]) > load(logits_[best]))) best = i;
-        }
-        if (best == size() || !cutoff_.keeps(logits_, best)) return 0.0;
-        return std::exp(static_cast<double>((load(logits_[best]) - top()) * scale_));
-    }
-    /// The sum of squared weights, in these units. A pass.
-    [[nodiscard]] double squares() const noexcept {
-        weighted_row twice = *this;
-        twice.functions_ = &functions_beside(top(), real(2) * scale_);
-        twice.shift_ = top();
-        twice.scale_ = real(2) * scale_;
-        if (keeps_all()) return twice.sum();
-        double total = 0.0;
-        segment<real> some;
-        for (std::size_t first = 0; first < size(); first += some.size()) {
-            auto const here = std::span(some).first(std::min(some.size(), size() - first));
-            twice.weights(first, here);
-            for (real const weight : here) total += static_cast<double>(weight);
-        }
-        return total;
     }
 
     // ---- sums --------------------------------------------------------------------------------------------------

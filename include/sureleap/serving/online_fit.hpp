@@ -2,7 +2,7 @@
 //
 // A logit map that is fitted while it serves: decayed sums of constant size instead of samples.
 //
-//     P(accepted) = sigmoid(slope * logit(c) + offset + reliance * history + entropy, margin and surprise, weighted)
+//     P(accepted) = sigmoid(slope * logit(c) + offset + reliance * history)
 //
 // What is kept is the evidence of a least-squares problem. Let y be an observation made while the map said p =
 // sigmoid(e). It counts as a measurement e + (y - p) / h of the argument, with weight h = p (1 - p). That is Newton's
@@ -31,10 +31,6 @@ SURELEAP_BEGIN_NAMESPACE
 struct logit_terms {
     double logit = 0.0;    ///< of the raw confidence
     double history = 0.0;  ///< how much better than others the request did of late, in logits; 0: nothing known
-    // Of the law that the token is drawn from (learned_confidence); 0 where nobody asks.
-    double entropy = 0.0;   ///< -log sum q^2, in nats (law_profile)
-    double margin = 0.0;    ///< log of the likeliest token's probability over that of the next
-    double surprise = 0.0;  ///< the same over that of the token that was drawn
 
     /// A confidence of 0 or 1 counts as odds of e^12 (160,000 to one): a head that is certain can be mistaken, and no
     /// finite map would move infinity. NaN stays NaN.
@@ -51,27 +47,21 @@ struct online_map {
     double slope = 1.0;     ///< 1 / temperature, positive
     double offset = 0.0;    ///< in logits
     double reliance = 0.0;  ///< on the request's history, not negative
-    double entropy = 0.0;   ///< of the terms of these names
-    double margin = 0.0;
-    double surprise = 0.0;
 
     [[nodiscard]] double argument(logit_terms const& x) const noexcept {
-        return slope * x.logit + offset + reliance * x.history + entropy * x.entropy + margin * x.margin +
-               surprise * x.surprise;
+        return slope * x.logit + offset + reliance * x.history;
     }
     [[nodiscard]] double operator()(logit_terms const& x) const noexcept {
         return 1.0 / (1.0 + std::exp(-argument(x)));
     }
-    /// What it does to a confidence of which nothing else is known.
+    /// Without the history.
     [[nodiscard]] logit_scaling scaling() const noexcept { return {1.0 / slope, offset}; }
     /// Coefficient by coefficient: what one map adds to another.
     [[nodiscard]] friend online_map operator+(online_map const& a, online_map const& b) noexcept {
-        return {a.slope + b.slope,     a.offset + b.offset, a.reliance + b.reliance,
-                a.entropy + b.entropy, a.margin + b.margin, a.surprise + b.surprise};
+        return {a.slope + b.slope, a.offset + b.offset, a.reliance + b.reliance};
     }
     [[nodiscard]] friend online_map operator-(online_map const& a, online_map const& b) noexcept {
-        return {a.slope - b.slope,     a.offset - b.offset, a.reliance - b.reliance,
-                a.entropy - b.entropy, a.margin - b.margin, a.surprise - b.surprise};
+        return {a.slope - b.slope, a.offset - b.offset, a.reliance - b.reliance};
     }
     [[nodiscard]] bool operator==(online_map const&) const = default;
 };
@@ -81,7 +71,6 @@ enum class online_terms : std::uint8_t {
     temperature = 1,  ///< the slope alone: the paper's sequential temperature scaling
     platt = 2,        ///< slope and offset: also mends acceptance that moved as a whole
     history = 3,      ///< and how far to rely on the request's own recent acceptance
-    all = 6,          ///< and what the law of the token says beyond its confidence
 };
 
 /// Decayed sums over observations of one position: what it takes to fit a map, and how often x_k was accepted.
@@ -91,8 +80,7 @@ public:
     static constexpr double highest_slope = 10.0;
     static constexpr double largest_offset = 12.0;
     static constexpr double largest_reliance = 4.0;
-    static constexpr double largest_weight = 10.0;  ///< of a term of the law
-    static constexpr std::size_t terms = 6;
+    static constexpr std::size_t terms = 3;
 
     /// One observation under the map that was in force. O(1): an exponential.
     ///
@@ -104,7 +92,7 @@ public:
         double const p = 1.0 / (1.0 + std::exp(-argument));
         double const residual = (accepted ? 1.0 : 0.0) - p;
         double const weight = std::max(p * (1.0 - p), 0.25 * std::fabs(residual));
-        vector const row{x.logit, 1.0, x.history, x.entropy, x.margin, x.surprise};
+        vector const row{x.logit, 1.0, x.history};
         for (std::size_t i = 0; i < terms; ++i) {
             for (std::size_t j = 0; j <= i; ++j) squares_[at(i, j)] += weight * row[i] * row[j];
             moments_[i] += (weight * argument + residual) * row[i];
@@ -126,11 +114,10 @@ public:
     }
 
     /// The map of this evidence and of a prior that counts as `prior_weight` > 0 observations at even odds with logits
-    /// and margins about 2 from 0 and the other terms about 1. Coefficients within the limits above, in particular
-    /// finite. O(1).
+    /// about 2 from 0. Coefficients within the limits above, in particular finite. O(1).
     [[nodiscard]] online_map fit(online_map const& prior, double prior_weight, online_terms fitted) const noexcept {
-        constexpr vector precision{1.0, 0.25, 0.25, 0.25, 1.0, 0.25};
-        vector theta{prior.slope, prior.offset, prior.reliance, prior.entropy, prior.margin, prior.surprise};
+        constexpr vector precision{1.0, 0.25, 0.25};
+        vector theta{prior.slope, prior.offset, prior.reliance};
         auto const free = static_cast<std::size_t>(fitted);
         // Relative to the prior, so that coefficients that are not fitted drop out of the equations.
         triangle a = squares_;
@@ -152,21 +139,15 @@ public:
             step = solve(a, b, free);
         }
         for (std::size_t i = 0; i < free; ++i) theta[i] += step[i];
-        auto const within = [&](std::size_t i, double least, double most) { return std::clamp(theta[i], least, most); };
-        return {slope,
-                within(1, -largest_offset, largest_offset),
-                within(2, 0.0, largest_reliance),
-                within(3, -largest_weight, largest_weight),
-                within(4, -largest_weight, largest_weight),
-                within(5, -largest_weight, largest_weight)};
+        return {slope, std::clamp(theta[1], -largest_offset, largest_offset),
+                std::clamp(theta[2], 0.0, largest_reliance)};
     }
 
     /// The terms of an observation that informs as much as the others do on average; 0 without any.
     [[nodiscard]] logit_terms mean() const noexcept {
         double const weight = squares_[at(1, 1)];
         if (!(weight > 0.0)) return {};
-        auto const of = [&](std::size_t i) { return squares_[at(i, 1)] / weight; };
-        return {squares_[at(1, 0)] / weight, of(2), of(3), of(4), of(5)};
+        return {squares_[at(1, 0)] / weight, squares_[at(2, 1)] / weight};
     }
     /// How many observations count, decayed ones by what is left of them, and how many of these were accepted.
     [[nodiscard]] double observations() const noexcept { return observations_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// How often drafted tokens of a request were accepted of late: a term of confidences that learn.
+// How often drafted tokens of a request were accepted of late: a term of online calibrations.
 #pragma once
 
 #include <cmath>
